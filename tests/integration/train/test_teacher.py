@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
 from physai.sdk.cli.main import main
@@ -102,3 +104,15 @@ def test_who_cannot_teach(lacking: str, cartpole: Task, spring: Path) -> None:
     else:
         with pytest.raises(PhysaiError, match="train with actor=mlp"):
             teacher.imitate(Trainer(cartpole, replace(config, actor="gru")), policy)
+
+
+def test_a_teacher_that_outputs_nan_is_refused(cartpole: Task, spring: Path, tmp_path: Path) -> None:
+    model = onnx.load_from_string(spring.read_bytes())
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            values = np.full_like(numpy_helper.to_array(tensor), np.nan)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    (tmp_path / "nan.onnx").write_bytes(model.SerializeToString())
+    trainer = Trainer(cartpole, replace(preset_for("cartpole-swingup"), **SMALL))
+    with pytest.raises(PhysaiError, match="--teacher: the policy outputs nan as joint_effort_target"):
+        teacher.imitate(trainer, OnnxPolicy.load(tmp_path / "nan.onnx"))

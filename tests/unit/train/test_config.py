@@ -127,6 +127,31 @@ def test_widths_are_bounded(hidden: tuple[int, ...]) -> None:
         TrainConfig(hidden=hidden)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_envs": "1048577"}, "num_envs must be at most 1048576, got 1048577"),
+        ({"action_repeat": "10001"}, "action_repeat must be at most 10000"),
+        ({"gru_size": "8193"}, "gru_size must be at most 8192"),
+        ({"num_envs": "1024", "horizon": "262145"}, r"got 1024 · 262145 = 268436480 samples per update"),
+        ({"hidden": "8192,8192,8192,2"}, "134234112 weights, at most 134217728"),
+    ],
+)
+def test_what_fits_no_memory_is_refused(options: dict[str, str], message: str) -> None:
+    """8192 · 8192 · 2 + 8192 · 2 weights."""
+    with pytest.raises(ConfigError, match=message):
+        with_options(TrainConfig(), options)
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "a\nb", "\x1b[2J"])
+@pytest.mark.parametrize("key", ["num_envs", "schedule", "hidden", "overlap", "clip"])
+def test_a_hostile_value_is_shown_in_one_short_line(key: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        with_settings(TrainConfig(), {key: text}, source="settings.yaml")
+    assert len(str(caught.value)) < 200
+    assert str(caught.value).isprintable()
+
+
 def test_more_minibatches_than_units_are_refused() -> None:
     with pytest.raises(ConfigError, match="minibatches 9 exceed the 8 units"):
         TrainConfig(num_envs=2, horizon=4, minibatches=9)

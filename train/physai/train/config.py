@@ -30,6 +30,15 @@ MAX_FILE_BYTES = 1 << 16
 """Greatest size of a file of `--config`."""
 MAX_WIDTHS = 64
 """Greatest number of hidden layers."""
+MAX_WIDTH = 8192
+"""Greatest width of a layer."""
+MAX_WEIGHTS = 2**27
+"""Greatest number of weights between hidden layers, 0.5 GB."""
+MAX_WORLDS = 2**20
+MAX_SAMPLES = 2**28
+"""Greatest number of steps between updates; each takes about 100 bytes."""
+MAX_REPEAT = 10_000
+"""Greatest number of control periods that an action is held for."""
 
 _POSITIVE = (
     "learning_rate",
@@ -157,6 +166,14 @@ class TrainConfig:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
+        for name, limit in (("num_envs", MAX_WORLDS), ("action_repeat", MAX_REPEAT), ("gru_size", MAX_WIDTH)):
+            if not getattr(self, name) <= limit:
+                raise ConfigError(f"{name} must be at most {limit}, got {getattr(self, name)}")
+        if not self.num_envs * self.horizon <= MAX_SAMPLES:
+            raise ConfigError(
+                f"num_envs · horizon must be at most {MAX_SAMPLES}, got {self.num_envs} · {self.horizon} = "
+                f"{self.num_envs * self.horizon} samples per update"
+            )
         if self.num_envs * self.horizon < 2:
             raise ConfigError("num_envs · horizon must give at least 2 samples per update, got 1")
         if self.num_envs % self.shards:
@@ -165,8 +182,12 @@ class TrainConfig:
         units = self.num_envs // self.shards * (1 if self.actor == "gru" else self.horizon)
         if self.minibatches > units:
             raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
-        if not 1 <= len(self.hidden) <= MAX_WIDTHS or not all(1 <= width <= 8192 for width in self.hidden):
-            raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {reprlib.repr(self.hidden)}")
+        if not 1 <= len(self.hidden) <= MAX_WIDTHS or not all(1 <= width <= MAX_WIDTH for width in self.hidden):
+            got = reprlib.repr(self.hidden)
+            raise ConfigError(f"hidden must be one or more widths from 1 to {MAX_WIDTH}, got {got}")
+        weights = sum(left * right for left, right in itertools.pairwise(self.hidden))
+        if not weights <= MAX_WEIGHTS:
+            raise ConfigError(f"hidden {reprlib.repr(self.hidden)} has {weights} weights, at most {MAX_WEIGHTS}")
 
     def curriculum(self, share: float, success: float) -> float:
         """Progress of the curriculum in [0, 1] after an iteration that started at `share`."""
@@ -274,7 +295,7 @@ def _parse(key: str, text: str, kind: Any) -> Any:
             return None
         return float(text)
     except (ValueError, KeyError) as error:
-        raise ConfigError(f"option {key}={text}: expected {_type_text(kind)}") from error
+        raise ConfigError(f"option {key}={repr(text)[1:-1]:.80}: expected {_type_text(kind)}") from error
 
 
 def _type_text(kind: Any) -> str:

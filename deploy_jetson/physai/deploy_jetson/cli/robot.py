@@ -364,7 +364,7 @@ def _plain(value: Any) -> Any:
 
 def _print(arguments: argparse.Namespace, record: Any, text: str) -> int:
     """Print a result as text, or with `--json` as JSON; return the exit code 0."""
-    print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
+    print(json.dumps(record, indent=2) if arguments.json else text)
     return 0
 
 

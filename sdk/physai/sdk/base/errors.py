@@ -47,6 +47,10 @@ class MissingExtraError(PhysaiError):
     """A command needs an optional dependency of physai that is not installed."""
 
 
+MAX_SHOWN = 256
+"""Greatest number of characters of an unknown name that a message repeats."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Return the error for an unknown name, with suggestions.
 
@@ -56,6 +60,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
         known: all valid names.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name[:MAX_SHOWN], names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
-    return UnknownNameError(f"no {kind} named {name!r}; {hint}")
+    return UnknownNameError(f"no {kind} named {name[:MAX_SHOWN]!r}; {hint}")

@@ -49,7 +49,9 @@ def call_apart(
     limit_s: Callable[[JsonFacts], float],
     heard: ReportProgress = lambda facts: None,
 ) -> tuple[JsonFacts, list[bytes]]:
-    """Run `python -m module`, which calls `serve`, and return its answer and blobs.
+    """Run `python -P -m module`, which calls `serve`, and return its answer and blobs.
+
+    With -P it imports nothing from the working folder, which may be somebody else's.
 
     Args:
         module: name of the module.
@@ -66,7 +68,7 @@ def call_apart(
     descriptors = (theirs.fileno(), descriptor)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(os.getpid()), *map(str, descriptors)],
+            [sys.executable, "-P", "-m", module, str(os.getpid()), *map(str, descriptors)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             # To stderr: the caller's stdout may carry a JSON document.

@@ -222,7 +222,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     if arguments.bom is not None:
         _write_file(arguments.bom, bom_text(bundle).encode())
     if arguments.json:
-        print(json.dumps(record(bundle, arguments.bundle), indent=2, ensure_ascii=False))
+        print(json.dumps(record(bundle, arguments.bundle), indent=2))
     else:
         print(printable(sections(bundle, arguments.bundle)))
     return 0
@@ -309,7 +309,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     differences = diff_bundles(left, right)
     if arguments.json:
         shown = {"same": not differences, "left": left.id, "right": right.id}
-        print(json.dumps({**shown, "differences": [asdict(one) for one in differences]}, indent=2, ensure_ascii=False))
+        print(json.dumps({**shown, "differences": [asdict(one) for one in differences]}, indent=2))
     elif differences:
         print(printable(differences_text(differences, str(arguments.left), str(arguments.right))))
     else:

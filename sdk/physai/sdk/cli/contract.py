@@ -59,7 +59,7 @@ def _show(file: str, *, as_json: bool) -> int:
             "lacks": lacks,
             "contract": contract.model_dump(mode="json"),
         }
-        print(json.dumps(record, indent=2, ensure_ascii=False))
+        print(json.dumps(record, indent=2))
     else:
         unprotected = _section(f"lacks ({len(lacks)})", "\n".join(f"  {sentence}" for sentence in lacks))
         print("\n".join([*_sections(contract), *unprotected]))
@@ -81,7 +81,7 @@ def _diff(left: str, right: str, *, as_json: bool) -> int:
             "right": {"file": right, "fingerprint": b.fingerprint},
             "differences": [asdict(difference) for difference in differences],
         }
-        print(json.dumps(record, indent=2, ensure_ascii=False))
+        print(json.dumps(record, indent=2))
     elif differences:
         print(printable(f"{left} ({a.fingerprint[:12]}) and {right} ({b.fingerprint[:12]}) differ:"))
         print(printable(format_diff(differences, left=left, right=right)))

@@ -29,6 +29,9 @@ def main(argv: list[str] | None = None) -> int:
     if reconfigure is not None:
         # A unit like N·m must not end a run on a terminal that cannot encode it.
         reconfigure(errors="backslashreplace")
+    # Processes started with -m, -c or by multiprocessing import from the working folder first, which may be a run, a
+    # robot or a download of somebody else's: `numpy.py` in it would be run.
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         code = _dispatch(_without_ros(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -43,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         # A full disk or a lost mount can fail any write; files that are written atomically stay intact.
         return _refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    except MemoryError as error:
+        return _refuse(f"not enough memory{f': {error}' if str(error) else ''}; ask for less at once")
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
     return code

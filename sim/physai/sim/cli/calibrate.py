@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     page = None if report is None else _write_page(result, report, str(arguments.output))
     credibility = result.twin.credible()
     if arguments.json:
-        print(json.dumps(_as_json(result, output, page), ensure_ascii=False))
+        print(json.dumps(_as_json(result, output, page)))
     else:
         print(printable("\n".join(_text(result, output, page))))
         if credibility.holds:

@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
     reports = _check_all(sources, fixed, arguments.columns, unreadable)
     pictures = _draw(reports, arguments.picture) if arguments.picture is not None else {}
     if arguments.json:
-        print(json.dumps(_as_json(reports, unreadable, pictures), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(reports, unreadable, pictures), indent=2))
     else:
         _print_all(reports, unreadable, pictures, limits=fixed is not None)
     # Unreadable input is the worse result, even if another recording has a defect.

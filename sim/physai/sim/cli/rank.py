@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resample == "trials" and validity.resampled != "trials":
         raise RankError("--resample trials: a file has only a score for each policy, without its trials")
     if arguments.json:
-        print(json.dumps(_record(common, left_out, real, sim, validity), indent=2, ensure_ascii=False))
+        print(json.dumps(_record(common, left_out, real, sim, validity), indent=2))
     else:
         print(printable(_text(common, left_out, real, sim, validity)))
     return 0

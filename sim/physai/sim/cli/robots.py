@@ -58,7 +58,7 @@ def _list(*, as_json: bool) -> int:
 
     robots = [load_robot(name) for name in robot_names()]
     if as_json:
-        print(json.dumps([_summary(robot) for robot in robots], indent=2, ensure_ascii=False))
+        print(json.dumps([_summary(robot) for robot in robots], indent=2))
         return 0
     rows = [(r.name, str(len(r.spec.joints)), r.spec.base, f"{_mass(r):.4g}", r.description) for r in robots]
     print(table(("name", "joints", "base", "mass [kg]", "description"), rows, indent=""))
@@ -79,7 +79,7 @@ def _show(name: str, *, as_json: bool, picture: str | None) -> int:
         render_png(robot.model, home_qpos(robot.model), picture, strokes=end_effector_axes(robot.model))
     if as_json:
         record = {**_summary(robot), "picture": picture, "spec": robot.spec.model_dump(mode="json")}
-        print(json.dumps(record, indent=2, ensure_ascii=False))
+        print(json.dumps(record, indent=2))
     else:
         print("\n".join(_sections(robot)))
         if picture is not None:

@@ -94,7 +94,7 @@ def run_import(arguments: argparse.Namespace) -> int:
             "decisions": imported.decisions.records(),
             "check": check.record(),
         }
-        print(json.dumps(record, indent=2, ensure_ascii=False))
+        print(json.dumps(record, indent=2))
         return 0
     for line in imported.decisions.lines():
         print(printable(f"  {line}"))
@@ -129,7 +129,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     _say(f"holding {robot.name} for 5 s and moving its {len(robot.spec.joints)} joints")
     check = _checked(robot)
     if arguments.json:
-        print(json.dumps(check.record(), indent=2, ensure_ascii=False))
+        print(json.dumps(check.record(), indent=2))
     else:
         _print_check(check)
     return 0 if check.stable else 1

@@ -47,7 +47,7 @@ def _list(*, as_json: bool) -> int:
 
     tasks = [load_task(name) for name in task_names()]
     if as_json:
-        print(json.dumps([_summary(task) for task in tasks], indent=2, ensure_ascii=False))
+        print(json.dumps([_summary(task) for task in tasks], indent=2))
         return 0
     rows = [
         (
@@ -79,7 +79,7 @@ def _summary(task: Task) -> dict[str, Any]:
 
 def _show(task: Task, *, as_json: bool) -> int:
     if as_json:
-        print(json.dumps(_details(task), indent=2, ensure_ascii=False))
+        print(json.dumps(_details(task), indent=2))
     else:
         print("\n".join(_sections(task)))
     return 0

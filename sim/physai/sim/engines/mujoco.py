@@ -45,13 +45,17 @@ class MujocoEngine:
             derived: derived fields that will be read.
 
         Raises:
-            ModelError: `num_worlds` is below 1, or MuJoCo has no such parameter or derived field.
+            ModelError: `num_worlds` is below 1 or too large for the memory, or MuJoCo has no such parameter or derived
+                field.
         """
         if num_worlds < 1:
             raise ModelError(f"an engine needs at least one world, got {num_worlds}")
         self.model = quiet_model(copy.copy(model))
         threads = num_threads or len(os.sched_getaffinity(0))
-        self._batch = Batch(self.model, num_worlds, min(threads, num_worlds))
+        try:
+            self._batch = Batch(self.model, num_worlds, min(threads, num_worlds))
+        except (ValueError, MemoryError) as error:
+            raise ModelError(f"MuJoCo cannot make {num_worlds} worlds of this model: {error}; use fewer") from error
         self.num_worlds = num_worlds
         self._stage = stage
         try:

@@ -255,16 +255,27 @@ def actuator_columns(task: Task, model: Any) -> list[int]:
     """Columns of `ctrl` the action terms write, in the terms' joint order.
 
     Raises:
-        TaskError: a commanded joint has no actuator of its name.
+        TaskError: no actuator drives a commanded joint, or several do and none has its name.
     """
     columns: list[int] = []
     for term in task.contract.action.terms:
         for joint in term.joints:
-            index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, joint)
-            if index < 0:
+            index = _actuator_of(joint, model)
+            if index is None:
                 raise TaskError(
-                    f"task {task.name} commands joint {joint!r}, but the model has no actuator of that name; "
-                    "rename the actuator of that joint, or add one: physai robots import FILE"
+                    f"task {task.name} commands joint {joint!r}, but the model has no actuator of that joint alone; "
+                    "leave or add one: physai robots import FILE"
                 )
             columns.append(index)
     return columns
+
+
+def _actuator_of(joint: str, model: Any) -> int | None:
+    """The actuator that drives a joint, whatever its name: those of other people's models have names of their own."""
+    number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, joint)
+    of_joints = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
+    driving = np.flatnonzero(of_joints & (model.actuator_trnid[:, 0] == number))
+    if len(driving) == 1:
+        return int(driving[0])
+    named = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, joint)
+    return named if named in driving else None

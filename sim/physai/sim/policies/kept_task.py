@@ -41,7 +41,10 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_ENTRIES = 20_000
 """Greatest number of files below a robot's folder that are looked at to find its meshes."""
 
-_RECORD, _SOURCE, _ROBOT, _TWIN = "task.json", "source", "robot.zip", "twin.json"
+TWIN_FILE = "twin.json"
+"""The twin in the folder."""
+
+_RECORD, _SOURCE, _ROBOT = "task.json", "source", "robot.zip"
 _BUILT_IN_ROBOTS = Path(load_robot.__code__.co_filename).parent
 
 logger = logging.getLogger(__name__)
@@ -119,7 +122,7 @@ class KeptTask:
         Raises:
             TaskError: the file is missing or was changed since the run began.
         """
-        return self._data(_TWIN, "copy the twin of the run to this place")
+        return self._data(TWIN_FILE, "copy the twin of the run to this place")
 
     def warn_if_changed(self, file: Path) -> None:
         """Log a warning if a task file of the same name is not the one that the run was trained with."""
@@ -208,7 +211,7 @@ def keep_task(
         if task.endswith(".py"):
             files[f"{_SOURCE}/{Path(task).name}"] = _read(Path(task), MAX_SOURCE_BYTES)
         if twin is not None:
-            files[_TWIN] = _read(Path(twin), MAX_FILE_BYTES)
+            files[TWIN_FILE] = _read(Path(twin), MAX_FILE_BYTES)
     except OSError as error:
         raise TaskError(f"{error.filename}: cannot be read: {error.strerror}") from None
     try:

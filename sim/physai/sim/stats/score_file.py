@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import read_plain
 from physai.sim.stats.rank import Trials
 
 MAX_BYTES = 2**24
+MAX_COLUMNS = 1000
 MAX_POLICIES = 100
 MAX_TRIALS = 10_000
 """Of one policy."""
@@ -37,8 +39,7 @@ def read_scores(path: Path) -> dict[str, Trials]:
         raise ScoreFileError(f"{path}: no rows with a column `policy`; {_HELP}")
     kinds = [kind for kind in ("successes", "success", "score") if kind in columns]
     if len(kinds) != 1 or (kinds == ["successes"] and "trials" not in columns):
-        found = ", ".join(sorted(columns))
-        raise ScoreFileError(f"{path}: the columns {found} do not say which score; {_HELP}")
+        raise ScoreFileError(f"{path}: the columns {_listed(sorted(columns))} do not say which score; {_HELP}")
     if kinds == ["successes"]:
         return _counts(path, rows)
     trials: dict[str, list[float]] = {}
@@ -77,8 +78,7 @@ def _counts(path: Path, rows: list[tuple[int, dict[str, str]]]) -> dict[str, Tri
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Line number and values by column of each row that is not empty."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_plain(path, limit=MAX_BYTES)
         text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ScoreFileError(f"{path}: cannot be read: {error}") from None
@@ -87,24 +87,35 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     try:
         header = [name.strip() for name in next(reader, list[str]())]
+        if len(header) > MAX_COLUMNS:
+            raise ScoreFileError(f"{path}:1: {len(header)} columns, at most {MAX_COLUMNS} are read; {_HELP}")
         if len(set(header)) != len(header):
-            raise ScoreFileError(f"{path}:1: a column is named twice: {', '.join(header)}")
+            raise ScoreFileError(f"{path}:1: a column is named twice: {_listed(header)}")
         rows: list[tuple[int, dict[str, str]]] = []
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
                 raise ScoreFileError(f"{path}:{reader.line_num}: {len(cells)} values for {len(header)} columns")
+            if len(rows) >= MAX_POLICIES * MAX_TRIALS:
+                raise ScoreFileError(f"{path}:{reader.line_num}: more than {MAX_POLICIES * MAX_TRIALS} rows")
             rows.append((reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
     except csv.Error as error:
         raise ScoreFileError(f"{path}:{reader.line_num}: {error}") from None
     return rows
 
 
+def _listed(names: list[str]) -> str:
+    return repr(", ".join(names))[1:-1][:200]
+
+
 def _name(path: Path, line: int, row: dict[str, str]) -> str:
     name = row["policy"]
-    if not 0 < len(name) <= 200:
-        raise ScoreFileError(f"{path}:{line}: a policy's name must have 1 to 200 characters, got {len(name)}")
+    if not (0 < len(name) <= 200 and name.isprintable()):
+        raise ScoreFileError(
+            f"{path}:{line}: a policy's name must have 1 to 200 characters, all printable, got {len(name)}: "
+            f"{name!r:.80}"
+        )
     return name
 
 

@@ -7,7 +7,9 @@ import sys
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from pydantic import ValidationError
@@ -36,6 +38,8 @@ FILE_FUNCTION = "make_task"
 """Function that a task file must define; returns a Task; may take `robot` (a Robot) and `preset` (a name)."""
 
 
+MAX_PROBLEMS = 3
+"""Greatest number of reasons why a robot does not fit a task that a message gives."""
 MAX_SHOWN = 256
 """Greatest number of characters of an untrusted name that a message repeats."""
 
@@ -72,7 +76,10 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
         return _made(factory, name_or_path, robot=robot, preset=preset)
     except ValidationError as error:
         # Only a robot that somebody else made does not fit a built-in task's contract.
-        raise TaskError(str(contract_error(error, source=f"task {name_or_path} for robot {robot}"))) from error
+        said, *problems = str(contract_error(error, source=f"task {name_or_path} for robot {robot}")).splitlines()
+        more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+        reasons = "; ".join([problem.strip() for problem in problems[:MAX_PROBLEMS]] + more)
+        raise TaskError(f"{said}: {reasons}" if reasons else said) from error
 
 
 def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> Task:
@@ -106,7 +113,8 @@ def _options(factory: Callable[..., Any], name: str, *, robot: str | None, prese
         if value is None:
             continue
         if option not in accepted:
-            raise TaskError(f"task {name} has no {option}s to choose from; leave --{option} {value} out")
+            shown = repr(value)[1:-1][:MAX_SHOWN]
+            raise TaskError(f"task {name} has no {option}s to choose from; leave --{option} {shown} out")
         options[option] = load_robot(value) if option == "robot" else value
     return options
 
@@ -129,11 +137,18 @@ def _located(path: Path) -> Generator[None]:
         raise TaskError(f"{where}: {type(error).__name__}: {error}") from error
 
 
+class _SourceOnly(SourceFileLoader):
+    """Runs what the file says: `__pycache__` next to it may hold other code, and writing there changes a run folder."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _from_file(path: Path) -> Callable[..., Any]:
     if not path.is_file():
         raise TaskError(f"task file {path} does not exist")
     name = f"physai_task_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, str(path), loader=_SourceOnly(name, str(path)))
     if spec is None or spec.loader is None:
         raise TaskError(f"task file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)

@@ -39,11 +39,15 @@ def plausible_ranges(robot: RobotSpec, *, speeds: Sequence[float] = ()) -> tuple
 
     Args:
         robot: the robot; a joint without a limit gets no range.
-        speeds: greatest plausible speed of each joint [rad/s or m/s]; empty to derive it from the velocity limits.
+        speeds: greatest plausible speed of each joint [rad/s or m/s], raised to its velocity limit if that is greater;
+            empty to derive it from the velocity limits.
     """
+    limits = [joint.velocity_limit or 0.0 for joint in robot.joints]
     known = {
         "joint_pos": [_position(joint) for joint in robot.joints],
-        "joint_vel": [_symmetric(speed) for speed in speeds] or [_speed(joint) for joint in robot.joints],
+        "joint_vel": [_symmetric(max(pair)) for pair in zip(speeds, limits, strict=True)]
+        if speeds
+        else [_speed(joint) for joint in robot.joints],
         "joint_effort": [_symmetric(EFFORT_FACTOR * joint.effort_limit or None) for joint in robot.joints],
         **{name: [_symmetric(reach)] * (4 if name == "imu_quat" else 3) for name, reach in _IMU.items()},
     }

@@ -81,6 +81,11 @@ class TestVerbs:
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr == "physai: error: No space left on device\n"
 
+    def test_too_little_memory_is_one_line(self, sandbox: Sandbox) -> None:
+        sandbox.add("fill", VERB.format(summary="fills", body="bytearray(2**62)"))
+        result = sandbox.run("fill")
+        assert (result.returncode, result.stderr) == (2, "physai: error: not enough memory; ask for less at once\n")
+
     def test_a_file_that_cannot_be_made_is_named(self, sandbox: Sandbox) -> None:
         sandbox.add("make", VERB.format(summary="makes", body="open('/nowhere/file', 'w')"))
         assert sandbox.run("make").stderr == "physai: error: /nowhere/file: No such file or directory\n"

@@ -1,7 +1,9 @@
 """No file chooses what Python runs: a task file and a robot's model are named by the user, or not at all."""
 
+import importlib.util
 import json
 import os
+import py_compile
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +15,7 @@ import pytest
 from onnx import helper
 
 from physai.sdk.base.errors import ModelError, TaskError
+from physai.sdk.cli.main import main
 from physai.sdk.transport.protocol import TransportError
 from physai.sdk.transport.registry import open_transport
 from physai.sim.envs.divergence import DUMP_FORMAT
@@ -123,6 +126,48 @@ def test_a_robots_model_that_a_file_names_is_not_opened(verb: str, planted: Plan
     assert "well-formed" not in answered.stderr
     assert str(planted.robot) in answered.stderr
     assert "name it with --robot PATH" in answered.stderr
+
+
+@pytest.mark.parametrize("module", ["json", "numpy", "physai"])
+def test_no_module_of_the_working_folder_is_imported(module: str, planted: Planted) -> None:
+    """`cd RUN; physai eval .` starts Python processes, which import from the working folder unless told not to."""
+    planted.task.with_name(f"{module}.py").write_text(PLANTED)
+    planted.write_policy(task="cartpole-swingup")
+    program = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", program, "eval", planted.policy.name, "--episodes", "1"]
+    folder = planted.policy.parent
+    answered = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=folder)
+    assert not planted.ran
+    assert "crashed" not in answered.stderr
+    assert "in the policy, 2 in the task cartpole-swingup" in answered.stderr  # computed, then compared with the task
+
+
+def test_the_command_lets_no_python_import_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of processes that others start, such as multiprocessing, too."""
+    (tmp_path / "planted.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert main(["--version"]) == 0
+    for words in (["-c", "import planted"], ["-m", "planted"]):
+        answered = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        assert "No module named" in answered.stderr
+
+
+def test_of_a_task_file_the_text_is_run_and_nothing_cached_next_to_it(planted: Planted) -> None:
+    """A .pyc that is not checked against its source would run in place of what the user has read."""
+    other = planted.task.with_name("other.py")
+    other.write_text(PLANTED)
+    planted.task.write_text(PLANTED.replace('Path(__file__).with_name("it-ran").touch()', ""))
+    cached = Path(importlib.util.cache_from_source(str(planted.task)))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(other), str(cached), str(planted.task), invalidation_mode=unchecked)
+    assert load_task(str(planted.task)).name == "cartpole-swingup"
+    assert not planted.ran
+    cached.unlink()
+    load_task(str(planted.task))
+    assert not cached.exists()
 
 
 @pytest.mark.slow

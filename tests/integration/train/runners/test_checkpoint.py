@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -179,9 +180,53 @@ class TestDamage:
                 return os.mkdir, (str(marker),)
 
         torch.save({"format_version": 1, "contract": Evil()}, folder / CHECKPOINT_FILE)
-        with pytest.raises(CheckpointError, match="damaged"):
+        with pytest.raises(CheckpointError, match="damaged") as caught:
             read_checkpoint(folder)
         assert not marker.exists()
+        # torch's own message proposes to load it with weights_only=False, which runs the code.
+        assert "weights_only" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_weights_of_another_size_are_one_line(self, folder: Path) -> None:
+        """Torch gives a line to every tensor that does not fit."""
+        state = read_checkpoint(folder)
+        state["graph"] = {name: torch.zeros(3, 3) for name in state["graph"]}
+        torch.save(state, folder / CHECKPOINT_FILE)
+        for load in (lambda: restore_checkpoint(trainer(), folder), lambda: load_run(folder)):
+            with pytest.raises(CheckpointError, match="does not fit") as caught:
+                load()
+            assert str(caught.value).isprintable()
+            assert len(str(caught.value)) < 600 + len(str(folder))
+
+    def test_a_compressed_checkpoint_is_not_unpacked(self, folder: Path) -> None:
+        """Zeros are a thousand times smaller in a zip: 3 MB would fill a computer's memory."""
+        path = folder / CHECKPOINT_FILE
+        with zipfile.ZipFile(path) as archive:
+            files = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+        for method, refused in ((zipfile.ZIP_STORED, False), (zipfile.ZIP_DEFLATED, True)):
+            with zipfile.ZipFile(path, "w", method) as archive:
+                for name, data in files.items():
+                    archive.writestr(name, data)
+            with pytest.raises(CheckpointError, match="damaged") if refused else nullcontext():
+                read_checkpoint(folder)
+
+    @pytest.mark.parametrize("value", [torch.zeros(1, 1, 1), torch.zeros(7, 7), 5, None])
+    def test_averages_of_other_weights_are_refused(self, folder: Path, value: Any) -> None:
+        state = read_checkpoint(folder)
+        state["optimizer"]["state"][0]["exp_avg"] = value
+        torch.save(state, folder / CHECKPOINT_FILE)
+        with pytest.raises(CheckpointError, match="does not fit this configuration"):
+            restore_checkpoint(trainer(), folder)
+
+    def test_a_checkpoint_sets_nothing_of_the_optimiser_but_its_state(self, folder: Path) -> None:
+        state = read_checkpoint(folder)
+        state["optimizer"]["param_groups"][0].update(betas=5, eps="x", weight_decay=0.5)
+        torch.save(state, folder / CHECKPOINT_FILE)
+        restored = trainer()
+        own = {**restored.learner.ppo.optimizer.param_groups[0]}
+        restore_checkpoint(restored, folder)
+        found = restored.learner.ppo.optimizer.param_groups[0]
+        assert (found["betas"], found["eps"], found["weight_decay"]) == (own["betas"], own["eps"], own["weight_decay"])
 
     @pytest.mark.parametrize("state", [[1, 2], {}, 3])
     def test_another_torch_file(self, folder: Path, state: Any) -> None:

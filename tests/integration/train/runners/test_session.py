@@ -159,6 +159,16 @@ class TestFiles:
         assert [row["metrics/late"] for row in rows(tmp_path)] == ["", "", "", "2"]
         assert {row["env_steps"] for row in rows(tmp_path)} == {"32"}
 
+    @pytest.mark.parametrize("damage", [b"\0" * 600, b"2,\xff\n", b"2" + b",7" * 40 + b"\n", b"x" * 200_000])
+    def test_a_run_continues_after_its_log_was_damaged(self, damage: bytes, tmp_path: Path) -> None:
+        """A power cut takes the log's last blocks; the checkpoint is on the disk."""
+        session.run(trainer(iterations=2), tmp_path)
+        with (tmp_path / "progress.csv").open("ab") as file:
+            file.write(damage)
+        session.run(trainer(iterations=3), tmp_path, resume=True)
+        assert logged(tmp_path) == [1, 2, 3]
+        assert (tmp_path / "learning_curve.png").is_file()
+
     def test_tensorboard_events_can_be_read(self, tmp_path: Path) -> None:
         session.run(trainer(iterations=3), tmp_path)
         module: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")

@@ -2,16 +2,20 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from physai.sdk.base.errors import CheckpointError
+from physai.sdk.base.errors import CheckpointError, TaskError
 from physai.sdk.cli.main import main
+from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.twin import nominal_twin, save_twin
 from physai.train.config import TrainConfig
-from physai.train.runners.run_config import RunTaskSource, save_config
+from physai.train.runners import summary
+from physai.train.runners.run_config import RunTaskSource, load_config, save_config, training_alone
 from physai.train.runners.summary import Outcome, find_runs, load_outcome, load_summary, save_outcome
 
 Captured = pytest.CaptureFixture[str]
@@ -39,6 +43,71 @@ def test_a_run_that_was_killed_in_a_line(tmp_path: Path) -> None:
     run = load_summary(write_run(tmp_path / "run", outcome=None, progress=f"{PROGRESS}3,120"))
     assert (run.state, run.success) == ("unfinished", (0.25, False))
     assert len(run.progress.env_steps) == 2
+
+
+DAMAGE = {
+    "blocks that never reached the disk": b"\0" * 600 + b"\n",
+    "no text": b"\xff\xfe3,\xe9\n",
+    "a cell of 200 kB": b"x" * 200_000 + b"\n",
+    "cells too many": b"3,120,1.5,0.5,3.0,7\n",
+    "words": b"3,120,many,0.5,3.0\n",
+}
+"""What a power cut or a full disk leaves behind, or a careless editor."""
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_rows_are_left_out(damage: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    with (folder / "progress.csv").open("ab") as file:
+        file.write(DAMAGE[damage] + b"4,160,2.0,0.75,4.0\n")
+    progress = load_summary(folder).progress
+    assert progress.env_steps == [40.0, 80.0, 160.0]
+    assert progress.success[1:] == [0.25, 0.75]
+
+
+def test_a_log_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "run")
+    monkeypatch.setattr(summary, "MAX_ROWS", 2)
+    with pytest.raises(CheckpointError, match=r"progress\.csv: more than 2 rows"):
+        load_summary(folder)
+    monkeypatch.setattr(summary, "MAX_PROGRESS_BYTES", len(PROGRESS) - 1)
+    with pytest.raises(CheckpointError, match=rf"progress\.csv: more than {len(PROGRESS) - 1} bytes"):
+        load_summary(folder)
+
+
+def test_one_process_trains_in_a_folder(tmp_path: Path, capsys: Captured) -> None:
+    """Two that are started in the same second have the same folder; two that resume a run would both write it."""
+    folder = tmp_path / "new" / "run"
+    with training_alone(folder):
+        assert main(["train", "cartpole-swingup", "--out", str(folder), "--num-envs", "4"]) == 2
+        error = capsys.readouterr().err
+        assert f"another process trains in {folder}; wait for its end" in error
+        assert error.count("\n") == 1
+        assert not (folder / "config.json").exists()
+    with training_alone(folder):
+        pass
+
+
+def test_a_configuration_opens_no_twin_by_its_path(tmp_path: Path) -> None:
+    """The path is one of the computer that trained; in a folder from somebody else it may be any file."""
+    folder, pipe = tmp_path / "run", tmp_path / "twin.json"
+    os.mkfifo(pipe)  # opening it would wait
+    source = RunTaskSource(task="cartpole-swingup", twin=str(pipe))
+    save_config(folder, source, TrainConfig(), load_task("cartpole-swingup").contract)
+    recorded = load_config(folder)[0]
+    with pytest.raises(TaskError, match=rf"was trained in the twin '{pipe}', and no file is opened.*copy that twin to"):
+        recorded.chosen(folder, task=None, robot=None)
+    (folder / "task").mkdir()
+    save_twin(nominal_twin(load_robot("cartpole")), folder / "task" / "twin.json")
+    assert recorded.chosen(folder, task=None, robot=None).twin == str(folder / "task" / "twin.json")
+
+
+def test_a_lock_is_no_link_to_another_file(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("mine")
+    (tmp_path / ".lock").symlink_to(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="cannot write run folder"), training_alone(tmp_path):
+        pass
+    assert (tmp_path / "other").read_text() == "mine"
 
 
 def test_a_run_that_did_nothing(tmp_path: Path) -> None:

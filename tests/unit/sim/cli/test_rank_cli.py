@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.cli.rank import command
+from physai.sim.stats import score_file
 from physai.sim.stats.score_file import ScoreFileError, read_scores
 
 COUNTS = "policy,successes,trials\na,10,10\nb,5,10\nc,0,10\n"
@@ -93,6 +95,38 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ScoreFileError) as caught:
         read_scores(Path(written(tmp_path, "bad.csv", text)))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (",".join(["a"] * 1001), "1001 columns, at most 1000 are read"),
+        ("policy," + ",".join(["a" * 300] * 2), "a column is named twice"),
+        (",".join(f"column{number}" for number in range(1000)), "no rows with a column `policy`"),
+        ("policy," + ",".join(f"c{number}" for number in range(900)) + "\na" + ",1" * 900, "do not say which score"),
+        ('policy,"a\nb"\nx,1\n', r"the columns a\\nb, policy do not say"),
+        ('policy,score\n"a\nb  1.0",1\n', r"all printable, got 8: 'a\\nb  1.0'"),
+        ("policy,score\n\x1b[2Ja,1\n", r"all printable, got 5: '\\x1b\[2Ja'"),
+        ("policy,score\n" + "a,1\n" * 3, "more than 2 rows"),
+    ],
+)
+def test_a_hostile_file_gets_one_short_line(
+    tmp_path: Path, text: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem == "more than 2 rows":
+        monkeypatch.setattr(score_file, "MAX_TRIALS", 2)
+        monkeypatch.setattr(score_file, "MAX_POLICIES", 1)
+    path = written(tmp_path, "scores.csv", text)
+    with pytest.raises(ScoreFileError, match=problem) as caught:
+        read_scores(Path(path))
+    assert len(str(caught.value)) < 500 + len(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ScoreFileError, match="not a regular file"):
+        read_scores(tmp_path / "pipe.csv")
 
 
 @given(st.binary(max_size=300) | st.text(max_size=200).map(lambda text: b"policy,score\n" + text.encode()))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.sdk.base.errors import ModelError, TaskError
+from physai.sim.engines import mujoco as engine_module
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array, Snapshot, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
@@ -259,3 +260,12 @@ def test_what_mujoco_does_not_have_is_refused() -> None:
         MujocoEngine(GO2.model, 1, derived=("site_xps",))
     with pytest.raises(ModelError, match="at least one world, got 0"):
         MujocoEngine(GO2.model, 0)
+
+
+def test_more_worlds_than_fit_into_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise ValueError("std::bad_alloc")  # as MuJoCo's binding says it
+
+    monkeypatch.setattr(engine_module, "Batch", full)
+    with pytest.raises(ModelError, match="MuJoCo cannot make 7 worlds of this model: std::bad_alloc; use fewer"):
+        MujocoEngine(load_robot("cartpole").model, 7)

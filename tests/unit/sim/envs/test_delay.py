@@ -128,6 +128,21 @@ def test_servos_hold_the_start_until_the_first_command_arrives() -> None:
     assert engine.driven[:, 3] == pytest.approx(start + 0.3)
 
 
+@pytest.mark.parametrize("names", [("", ""), ("right", "left"), ("a", "b")])
+def test_an_actuator_is_found_by_its_joint_and_not_by_its_name(names: tuple[str, str], slider_task: TaskMaker) -> None:
+    """Models of others name actuators as they like, also after a joint that they do not drive."""
+    task = slider_task()
+    spec = task.robot.model_spec.copy()
+    left, right = spec.actuator("left"), spec.actuator("right")
+    left.name, right.name = "x", "y"
+    left.name, right.name = names
+    env = Environment(replace(task, model=spec.compile()), 1, randomise=False, num_threads=1)
+    env.reset()
+    assert actuator_columns(env.task, env.engine.model) == [1, 0]
+    env.step({"joint_effort_target": np.array([[2.0, 8.0]], np.float32)})
+    assert env.view.qvel[0] == pytest.approx([0.04, 0.08])
+
+
 def test_commands_reach_the_actuator_of_their_joint(slider_task: TaskMaker) -> None:
     env = Environment(slider_task(), 1, randomise=False, num_threads=1)
     env.reset()
@@ -286,7 +301,7 @@ def test_a_joint_without_an_actuator_is_refused(slider_task: TaskMaker) -> None:
     spec = task.robot.model_spec.copy()
     spec.delete(spec.actuator("left"))
     engine = MujocoEngine(spec.compile(), 1, num_threads=1)
-    with pytest.raises(TaskError, match="commands joint 'left', but the model has no actuator of that name"):
+    with pytest.raises(TaskError, match="commands joint 'left', but the model has no actuator of that joint alone"):
         ActionDelay(task, engine, active=True)
 
 

@@ -1,7 +1,10 @@
 """MCAP files and ROS 2 bags, written with the libraries that robots use."""
 
 import json
+import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -305,6 +308,35 @@ def test_a_damaged_sqlite_bag_is_refused(tmp_path: Path, arm: RobotSpec) -> None
     file.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     with pytest.raises(LogError, match="not a readable"):
         read_log(folder, arm)
+
+
+ENDLESS = "WITH RECURSIVE endless(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless) SELECT * FROM endless"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"CREATE VIEW more AS {ENDLESS}",
+        "ALTER TABLE messages ADD COLUMN huge AS (zeroblob(1000000000))",
+        "CREATE VIRTUAL TABLE words USING fts5(word)",
+    ],
+)
+def test_an_sqlite_bag_that_computes_is_refused(tmp_path: Path, arm: RobotSpec, statement: str) -> None:
+    """A bag of a few kB whose rows never end, or have gigabytes."""
+    (file,) = bag(tmp_path / "run", by_time(states(NAMES), commands()), StoragePlugin.SQLITE3).glob("*.db3")
+    (tmp_path / "columns.yaml").write_text(MAP)
+    read_log(file.parent, arm)
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(statement)
+        database.commit()
+    with pytest.raises(LogError, match="is computed; a bag consists of plain tables"):
+        read_log(file.parent, arm)
+
+
+def test_a_pipe_is_no_bag(tmp_path: Path, arm: RobotSpec) -> None:
+    os.mkfifo(tmp_path / "pipe.db3")
+    with pytest.raises(LogError, match="not a regular file"):
+        read_log(tmp_path / "pipe.db3", arm)
 
 
 def test_a_chunk_that_says_it_is_huge_is_refused_before_it_is_decompressed(

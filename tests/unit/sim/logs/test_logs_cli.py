@@ -50,6 +50,18 @@ def test_a_sound_recording(write: CsvWriter, motion: Motion, robot: str, capsys:
     assert out.endswith("1 of 1 recording usable for calibration\n")
 
 
+def test_names_in_json_do_not_steer_the_terminal(
+    write: CsvWriter, motion: Motion, robot: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of control characters JSON itself escapes those below a space only; U+202E turns the text around."""
+    path = write(motion, name="swing.csv")
+    evil = path.rename(path.with_name("\x9b2J\u202eswing.csv"))
+    assert main(["logs", "check", str(evil), "--robot", robot, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert str(evil) in json.dumps(json.loads(out), ensure_ascii=False)
+
+
 def test_a_defect_is_exit_code_1(
     write: CsvWriter, motion: Motion, robot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

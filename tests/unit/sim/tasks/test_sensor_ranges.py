@@ -53,6 +53,17 @@ def test_speeds_can_be_given() -> None:
     assert [(one.name, one.upper) for one in ranges] == [("joint_vel", (20.0, 60.0))]
 
 
+def test_a_joint_may_be_as_fast_as_its_limit() -> None:
+    """A limit above what the energy permits: a sample at the limit is inside of the envelope, so it is plausible."""
+    ranges = plausible_ranges(robot(VEL, velocity_limit=38.0), speeds=(20.0, 60.0))
+    assert ranges is not None
+    assert (ranges[0].lower, ranges[0].upper) == ((-38.0, -60.0), (38.0, 60.0))
+    pendulum = load_task("swingup", robot="simple_pendulum").contract
+    (limit,) = (joint.velocity_limit for joint in pendulum.safety.joints)
+    speeds = {one.name: one.upper for one in pendulum.safety.sensor_ranges or ()}
+    assert speeds["joint_vel"] == (limit,)
+
+
 @pytest.mark.parametrize(
     ("name", "lacks"),
     [

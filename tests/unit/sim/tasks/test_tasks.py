@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.io import parse_contract
 from physai.sim.engines.protocol import Array
@@ -354,3 +355,10 @@ def test_the_go2s_policy_reads_what_the_robot_measures() -> None:
     assert interface.commands == {"velocity_command": 3}
     assert interface.targets == {"joint_pos_target": 12}
     assert TASKS["go2-velocity"].contract.observation_size == 3 + 3 + 3 + 12 + 12 + 12
+
+
+def test_a_preset_from_a_file_is_shown_in_one_short_line() -> None:
+    with pytest.raises(TaskError, match=r"has no presets to choose from; leave --preset x\\n") as caught:
+        load_task("cartpole-swingup", preset="x\n" * 10_000)
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from physai.train.runners.run_config import RunTaskSource
     from physai.train.runners.runner import Trainer
     from physai.train.runners.session import TrainingOutcome
+
+
+_OF_NEW_RUNS = ("out", "seed", "num_envs", "engine", "config", "init_from", "teacher", "preset", "twin")
+"""Options of `--seeds` that a run which is resumed has in its folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +167,16 @@ def _launch(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
+    from physai.train.runners.run_config import training_alone
+
+    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
+    with training_alone(folder) if ranks.leads else nullcontext():
+        return _train_in(folder, source, config, arguments, ranks)
+
+
+def _train_in(
+    folder: Path, source: "RunTaskSource", config: "TrainConfig", arguments: argparse.Namespace, ranks: "Ranks"
+) -> int:
     import torch
 
     from physai.sim.robots.check import unstable_servos
@@ -171,7 +186,6 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     from physai.train.runners.run_config import begin_run
     from physai.train.runners.runner import Trainer, learner_threads
 
-    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
     if ranks.size > 1 and ":" in arguments.device:
         raise DeviceError(
             f"--device {arguments.device} is one GPU for {ranks.size} processes; use --device cuda, which gives each "
@@ -373,16 +387,8 @@ def _each_seed(arguments: argparse.Namespace) -> int:
             _say(f"{folder} has ended")
             continue
         if state == "interrupted":
-            resumed = {"resume": folder, "out": None, "seed": None, "num_envs": None, "engine": None, "config": None}
-            resumed |= {
-                "init_from": None,
-                "teacher": None,
-                "options": [],
-                "deterministic": False,
-                "preset": None,
-                "twin": None,
-            }
-            one = argparse.Namespace(**{**vars(one), **resumed})
+            one = argparse.Namespace(**{**vars(one), **dict.fromkeys(_OF_NEW_RUNS), "resume": folder})
+            one.options, one.deterministic = [], False
         code = _run_one(one)
         if code != 0:
             return code

@@ -6,6 +6,7 @@ It holds only tensors, numbers and text and is loaded without unpickling code (`
 
 import dataclasses
 import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -33,6 +34,11 @@ MAX_CHECKPOINT_BYTES = 4 << 30
 
 _MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
 """Errors that torch and the environment raise for state of the wrong shape or type."""
+
+
+def brief(error: Exception) -> str:
+    """The message of torch as one line: it gives a line to every tensor that does not fit."""
+    return " ".join(str(error).split())[:400]
 
 
 @dataclass(frozen=True)
@@ -107,15 +113,28 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes, the limit is {MAX_CHECKPOINT_BYTES}")
     try:
+        _require_stored(path)
         state = cast(dict[str, Any], torch.load(path, map_location="cpu", weights_only=True))
         version = state["format_version"]
     except Exception as error:  # torch raises half a dozen unrelated types for a damaged file
-        raise CheckpointError(f"{path}: damaged: {error}") from error
+        # Its message is left out, because it suggests to run the code that such a file may hold.
+        raise CheckpointError(
+            f"{path}: damaged, or it holds other things than tensors, numbers and text, which are not loaded; "
+            "restore it from a copy"
+        ) from error
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
     if not isinstance(state.get("contract"), str):
         raise CheckpointError(f"{path}: damaged: it has no contract")
     return state
+
+
+def _require_stored(path: Path) -> None:
+    """Raises ValueError for a zip that is larger unpacked: torch writes none, but would unpack it."""
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+                raise ValueError(f"{entry.filename} is compressed")
 
 
 def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
@@ -144,7 +163,7 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
         steps = trainer.config.num_envs * trainer.config.horizon * trainer.iteration
         trainer.env_steps = int(state.get("env_steps", steps))
     except _MISFIT as error:
-        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {brief(error)}") from error
 
 
 def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
@@ -163,7 +182,7 @@ def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
         shares = [{**state, **part, "begins": False} for part in parts[:count]]
         return shares + [{**state, **parts[0], "begins": True} for _ in range(count - len(parts))]
     except _MISFIT as error:
-        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {brief(error)}") from error
 
 
 def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
@@ -171,11 +190,22 @@ def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
     learner.graph.load_state_dict(state["graph"])
     learner.ppo.load_state_dict(state["ppo"])
     learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
-    learner.ppo.optimizer.load_state_dict(state["optimizer"])
+    _load_optimizer(learner.ppo.optimizer, state["optimizer"])
     learner.ppo.set_learning_rate(float(state["learning_rate"]))
     trainer.generator.set_state(state["generator"])
     learner.graph.normaliser.refresh()
     learner.critic_normaliser.refresh()
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Takes over the averages of the gradients; torch checks neither their shapes nor the settings beside them."""
+    own: Any = optimizer.state_dict()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, averages in saved["state"].items():
+        for name, value in averages.items():
+            if name != "step" and value.shape != parameters[number].shape:
+                raise ValueError(f"{name} of weights {number} has shape {tuple(value.shape)}")
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": own["param_groups"]})
 
 
 def _other_version(recorded: Mapping[str, str]) -> str:
@@ -211,7 +241,7 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
         graph.load_state_dict(state["graph"])
         iteration = int(state["iteration"])
     except _MISFIT as error:
-        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {error}") from error
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {brief(error)}") from error
     graph.normaliser.refresh()
     origin = {key: value for key, value in dataclasses.asdict(source).items() if value}
     twin = origin.pop("twin", None)

@@ -11,7 +11,7 @@ from physai.sdk.base.errors import CheckpointError, ContractMismatchError
 from physai.sdk.contract.diff import Difference, diff, format_diff
 from physai.sdk.contract.io import parse_contract
 from physai.train.config import TrainConfig
-from physai.train.runners.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from physai.train.runners.checkpoint import CHECKPOINT_FILE, brief, read_checkpoint
 from physai.train.runners.run_config import load_config
 from physai.train.runners.runner import Trainer
 
@@ -62,7 +62,7 @@ def load_initial_weights(trainer: Trainer, run: Path) -> None:
         if state["critic_normaliser"] is not None:
             learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
     except (LookupError, RuntimeError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{run / CHECKPOINT_FILE} does not fit this run: {error}") from error
+        raise CheckpointError(f"{run / CHECKPOINT_FILE} does not fit this run: {brief(error)}") from error
     learner.graph.normaliser.refresh()
     learner.critic_normaliser.refresh()
 

@@ -12,9 +12,10 @@ from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.base.files import write_atomic
 from physai.train.config import TrainConfig
 from physai.train.runners.runner import IterationStats
-from physai.train.runners.summary import CSV_FILE
+from physai.train.runners.summary import CSV_FILE, progress_rows
 
 CURVE_FILE = "learning_curve.png"
+_DRAWN = ("env_steps", "seconds", "success", "reward_per_s")
 
 
 def flat_stats(stats: IterationStats) -> dict[str, float]:
@@ -75,10 +76,16 @@ class CsvSink:
 
 
 def _rows_until(path: Path, iteration: int) -> list[dict[str, str]]:
-    if iteration == 0 or not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row.get("iteration") and float(row["iteration"]) <= iteration]
+    """Rows up to an iteration; damaged ones are left out."""
+    kept: list[dict[str, str]] = []
+    for row in progress_rows(path) if iteration else ():
+        try:
+            number, *_ = [float(row[name]) for name in ("iteration", *_DRAWN)]
+        except (KeyError, ValueError):
+            continue
+        if number <= iteration:
+            kept.append(row)
+    return kept
 
 
 class TensorBoardSink:

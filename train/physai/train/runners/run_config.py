@@ -1,11 +1,14 @@
 """The configuration of a run folder: where its task comes from, its settings and its origin. Needs no torch."""
 
 import dataclasses
+import fcntl
 import json
+import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -14,12 +17,12 @@ from typing import Literal
 from pydantic import ConfigDict, with_config
 
 from physai.sdk.base.documents import DocumentKind
-from physai.sdk.base.errors import CheckpointError
+from physai.sdk.base.errors import CheckpointError, TaskError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.io import CONTRACT_FILE, load_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen
-from physai.sim.policies.kept_task import keep_task, kept_task
+from physai.sim.policies.kept_task import FOLDER, TWIN_FILE, keep_task, kept_task
 from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.tasks.task import Task
 from physai.sim.twin.measured_task import training_task
@@ -29,6 +32,7 @@ from physai.train.config import RENAMED, TrainConfig
 CONFIG_FILE = "config.json"
 FORMAT_VERSION = 1
 MAX_CONFIG_BYTES = 1 << 20
+_LOCK_FILE = ".lock"
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -47,16 +51,60 @@ class RunTaskSource(TaskSource):
     def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
         """The recorded source, with the task or robot that the user names, or else the folder's copy of the robot.
 
-        The twin is the folder's copy, if it has one.
+        The twin is the folder's copy.
 
         Raises:
-            TaskError: task or robot are files that the user did not name; see `choose_task_source`.
+            TaskError: task or robot are files that the user did not name, see `choose_task_source`; or the folder
+                keeps no twin, and the run had one.
         """
         recorded = {"task": self.task, "robot": self.robot, "preset": self.preset}
         origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), task=task, robot=robot, run=folder)
-        kept = kept_task(folder)
-        twin = None if kept is None or self.twin is None else kept.twin()
-        return RunTaskSource(**dataclasses.asdict(origin), twin=twin or self.twin)
+        return RunTaskSource(**dataclasses.asdict(origin), twin=None if self.twin is None else self._twin_of(folder))
+
+    def _twin_of(self, folder: Path) -> str:
+        kept, copy = kept_task(folder), folder / FOLDER / TWIN_FILE
+        if kept is not None and (twin := kept.twin()) is not None:
+            return twin
+        # Runs of older versions keep none.
+        if not copy.is_file():
+            raise TaskError(
+                f"{folder} was trained in the twin {(self.twin or '')[:256]!r}, and no file is opened because another "
+                f"file names its path; copy that twin to {copy}"
+            )
+        return str(copy)
+
+
+@contextmanager
+def training_alone(folder: Path) -> Generator[None]:
+    """Hold a run folder, which is created if missing, so that no other process trains in it: both would write the same
+    files. The lock ends with the process, however that ends.
+
+    Raises:
+        CheckpointError: another process trains in it, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not a lock of the folder itself: NFS has none without a file that is open for writing.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(folder / _LOCK_FILE, flags, 0o666)
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CheckpointError(
+            f"another process trains in {folder}; wait for its end, or give another folder with --out"
+        ) from None
+    except OSError:
+        return  # a file system without locks
 
 
 class _Config(Frozen):

@@ -1,17 +1,20 @@
 """What a run folder says about how its run went: outcome and progress. Needs no torch."""
 
 import csv
+import io
 import json
 import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import CheckpointError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import open_plain, read_plain, write_atomic
 from physai.sdk.contract.robot import Frozen
 from physai.train.config import TrainConfig
 from physai.train.runners.run_config import CONFIG_FILE, RunTaskSource, load_config
@@ -19,6 +22,8 @@ from physai.train.runners.run_config import CONFIG_FILE, RunTaskSource, load_con
 OUTCOME_FILE = "outcome.json"
 CSV_FILE = "progress.csv"
 MAX_PROGRESS_BYTES = 256 << 20
+MAX_ROWS = 2_000_000
+"""Greatest number of iterations whose progress is read."""
 MAX_FOLDERS = 100_000
 """Greatest number of folders that are looked at to find runs."""
 MAX_DEPTH = 6
@@ -144,17 +149,45 @@ def find_runs(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def progress_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Rows of `progress.csv` by column; none if there is no such file.
+
+    The file is appended to without waiting for the disk: rows that a kill, a full disk or a power cut left damaged are
+    left out.
+
+    Raises:
+        CheckpointError: it cannot be read, or is too large.
+    """
+    if not path.is_file():
+        return
+    try:
+        with open_plain(path) as file, io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
+            if os.fstat(file.fileno()).st_size > MAX_PROGRESS_BYTES:
+                raise CheckpointError(f"{path}: more than {MAX_PROGRESS_BYTES} bytes")
+            reader = csv.DictReader(text)
+            for _ in range(MAX_ROWS):
+                try:
+                    row: dict[Any, Any] = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error:
+                    continue
+                # Too many cells are under None, missing ones are None.
+                if None not in row and None not in row.values():
+                    yield row
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    raise CheckpointError(f"{path}: more than {MAX_ROWS} rows")
+
+
 def _progress(path: Path) -> Progress:
     progress = Progress([], [], [], [])
-    if not path.is_file():
-        return progress
-    text = _read(path, MAX_PROGRESS_BYTES).decode("utf-8", "replace")
     columns = vars(progress)
-    for row in csv.DictReader(text.splitlines()):
+    for row in progress_rows(path):
         try:
             values = [float(row[name]) for name in columns]
-        except (KeyError, TypeError, ValueError):
-            continue  # a kill leaves half a line
+        except (KeyError, ValueError):
+            continue
         for values_of_column, value in zip(columns.values(), values, strict=True):
             values_of_column.append(value)
     return progress

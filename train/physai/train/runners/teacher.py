@@ -112,7 +112,9 @@ def _played(
     for _ in range(-(-SAMPLES // (WORLDS * episode)) * episode):
         sensors, commands = as_tensors(now.sensors), as_tensors(now.commands)
         observation, histories = graph.observe(sensors, commands, state)
-        action = _as_action(graph, teacher(now.sensors, now.commands), sensors, state)
+        wanted = teacher(now.sensors, now.commands)
+        _require_finite(wanted)
+        action = _as_action(graph, wanted, sensors, state)
         observations.append(observation)
         actions.append(action)
         shaken = action + noise * torch.randn(action.shape, generator=generator)
@@ -125,6 +127,13 @@ def _played(
             state = {name: torch.where(ended, 0.0, value) for name, value in state.items()}
             teacher.reset_worlds(now.done)
     return torch.cat(observations), torch.cat(actions), succeeded / judged if judged else None
+
+
+def _require_finite(targets: Mapping[str, Array]) -> None:
+    for name, values in targets.items():
+        if not np.isfinite(values).all():
+            found = values[~np.isfinite(values)][0]
+            raise PhysaiError(f"--teacher: the policy outputs {found} as {name}; physai eval shows how well it does")
 
 
 def _as_action(graph: PolicyGraph, targets: Mapping[str, Array], sensors: State, state: State) -> Tensor:

@@ -8,6 +8,7 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -50,6 +51,15 @@ class BagMessage:
     """Time of recording [ns]."""
     content: Any
     """Fields of the ROS type as attributes (CDR) or as a mapping (JSON); for an origin, its mark."""
+
+
+_COMPUTED = """
+SELECT name FROM pragma_table_list WHERE type <> 'table'
+UNION ALL
+SELECT tables.name FROM pragma_table_list AS tables, pragma_table_xinfo(tables.name) WHERE hidden <> 0
+LIMIT 1
+"""
+"""A table or view of an SQLite file whose content is computed."""
 
 
 def bag_files(path: Path) -> tuple[Path, ...]:
@@ -213,7 +223,10 @@ def _sqlite_messages(path: Path) -> Iterator[BagMessage]:
     import apsw  # the SQLite binding of rosbags, for its errors
     from rosbags.rosbag2 import Reader, ReaderError
 
+    if path.exists() and not path.is_file():
+        raise LogError(f"{path}: not a regular file")  # SQLite would wait for the writer of a pipe
     try:
+        _require_plain_tables(path)
         with Reader(path) as reader:
             kinds: dict[int, Kind | None] = {
                 c.id: _KINDS.get(c.msgtype.replace("/msg/", "/")) for c in reader.connections
@@ -229,6 +242,19 @@ def _sqlite_messages(path: Path) -> Iterator[BagMessage]:
                 yield BagMessage(connection.topic, kind, when, _decode(path, connection.topic, kind, "cdr", message))
     except (ReaderError, OSError, ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
         raise LogError(f"{path}: not a readable bag: {' '.join(str(error).split())}") from error
+
+
+def _require_plain_tables(path: Path) -> None:
+    """Raises ValueError for a view, a virtual table or a generated column: such ones can be endless."""
+    import apsw
+
+    uri = f"{path.absolute().as_uri()}?immutable=1"
+    connection: Any = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    with closing(connection) as database:
+        # What SQLite understands, not what the table of its schema says.
+        (odd,) = database.execute(_COMPUTED).fetchone() or (None,)
+    if odd is not None:
+        raise ValueError(f"{str(odd)[:80]!r} is computed; a bag consists of plain tables")
 
 
 def _decode(path: Path, topic: str, kind: Kind, encoding: str, data: bytes) -> Any:
