@@ -149,6 +149,18 @@ def test_seeds_of_the_same_settings_are_one_line(tmp_path: Path, capsys: Capture
     assert lines[2].split()[1:] == ["24", "2", "0.00", "M", "75.0%", "50.0%", "100.0%"]
 
 
+def test_success_while_exploring_is_not_compared_as_if_it_were_evaluated(tmp_path: Path, capsys: Captured) -> None:
+    write_run(tmp_path / "ended")
+    write_run(tmp_path / "running", outcome=None, horizon=48)
+    assert main(["runs", "compare", str(tmp_path)]) == 0
+    header, *rows, empty, note = capsys.readouterr().out.splitlines()
+    assert header.split()[-3:] == ["success", "least", "most"]
+    assert sorted(row.split()[-3] for row in rows) == ["75.0%", "~25.0%"]
+    assert (empty, note[:17]) == ("", "~ while exploring")
+    assert main(["runs", "compare", str(tmp_path), "--json"]) == 0
+    assert sorted(group["explored"] for group in json.loads(capsys.readouterr().out)) == [False, True]
+
+
 def test_the_list_and_a_damaged_run_in_it(tmp_path: Path, capsys: Captured) -> None:
     write_run(tmp_path / "good")
     write_run(tmp_path / "bad").joinpath("config.json").write_text("{")

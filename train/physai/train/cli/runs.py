@@ -97,7 +97,7 @@ def _list(runs: Sequence[RunSummary], *, as_json: bool) -> int:
     ]
     print(printable(table(("run", "task", "seed", "state", "steps", "success"), rows, indent="")))
     if any("~" in row[-1] for row in rows):
-        print("\n~ while exploring; others in an evaluation without exploration")
+        print(_EXPLORED)
     return 0
 
 
@@ -127,6 +127,9 @@ def _env_steps(run: RunSummary) -> int:
 
 def _steps(run: RunSummary) -> str:
     return f"{_env_steps(run) / 1e6:.2f} M"
+
+
+_EXPLORED = "\n~ while exploring; others in an evaluation without exploration"
 
 
 def _success(run: RunSummary) -> str:
@@ -175,6 +178,8 @@ def _compare(runs: Sequence[RunSummary], *, as_json: bool) -> int:
         for group in groups
     ]
     print(printable(table(header, rows, indent="")))
+    if any("~" in row[-3] for row in rows):
+        print(_EXPLORED)
     return 0
 
 
@@ -185,6 +190,7 @@ def _compared(group: Sequence[RunSummary], names: Sequence[str]) -> dict[str, An
         "seeds": [run.config.seed for run in group],
         "settings": {name: arm[name] for name in names},
         "success": rates,
+        "explored": _some_explored(group),
         "mean_success": sum(rates) / len(rates) if rates else None,
     }
 
@@ -200,6 +206,10 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
+def _some_explored(group: Sequence[RunSummary]) -> bool:
+    return any(run.success is not None and not run.success[1] for run in group)
+
+
 def _rates(group: Sequence[RunSummary]) -> list[float]:
     return [run.success[0] for run in group if run.success is not None]
 
@@ -208,7 +218,8 @@ def _spread(group: Sequence[RunSummary]) -> tuple[str, str, str]:
     rates = _rates(group)
     if not rates:
         return "-", "-", "-"
-    return f"{sum(rates) / len(rates):.1%}", f"{min(rates):.1%}", f"{max(rates):.1%}"
+    mark = "~" if _some_explored(group) else ""
+    return f"{mark}{sum(rates) / len(rates):.1%}", f"{min(rates):.1%}", f"{max(rates):.1%}"
 
 
 def _plot(runs: Sequence[RunSummary], path: Path) -> int:
