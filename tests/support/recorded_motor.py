@@ -19,7 +19,7 @@ def recorded_motor(
 ) -> RobotLog:
     """One joint that turns slowly while its motor gets random steps of up to `size` [N·m]; noise of 0.01 N·m."""
     rng = np.random.default_rng(seed)
-    time = period_s * np.arange(round(seconds / period_s))
+    time = period_s * np.arange(round(seconds / period_s), dtype=np.float64)
     edges = np.cumsum(rng.uniform(0.02, 0.1, size=int(seconds / 0.02)))
     levels = rng.uniform(-size, size, size=len(edges) + 1)
     command = levels[np.searchsorted(edges, time)]

@@ -20,7 +20,7 @@ PUSH = {"joint_effort_target": np.array([4.0, 8.0])}
 
 
 def timed(task: Task, **timing: float) -> Twin:
-    return replace(nominal_twin(task.robot), timing=Timing(**timing))
+    return replace(nominal_twin(task.robot), timing=Timing.model_validate(timing))
 
 
 def test_a_command_acts_in_the_physics_step_after_it(slider_task: TaskMaker) -> None:
