@@ -13,7 +13,7 @@ from physai.sdk.contract.io import parse_contract
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE
 from physai.sim.gates.execution.subject import QUANTISED_FILE
-from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.record import SensorNoise
 from physai.sim.twin.twin import nominal_twin
 
 Make = Callable[[Path], Trial]
@@ -189,9 +189,8 @@ def noisy(position: float, speed: float) -> Callable[[Trial, Path], Trial]:
 
 def jittery(trial: Trial, folder: Path) -> Trial:
     """Every hundredth period starts five periods late; the guard repeats a command twice."""
-    timing = Timing(
-        **{**trial.twin.timing.model_dump(), "period_p99_s": 6.0 * task(trial.base).contract.timing.control_dt}
-    )
+    late = 6.0 * task(trial.base).contract.timing.control_dt
+    timing = trial.twin.timing.model_copy(update={"period_p99_s": late})
     return replace(trial, twin=replace(trial.twin, timing=timing))
 
 

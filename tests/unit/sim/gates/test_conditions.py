@@ -15,7 +15,7 @@ from physai.sim.twin.twin import Twin
 
 
 def timed(twin: Twin, **times: float | None) -> Twin:
-    return replace(twin, timing=Timing(**{**twin.timing.model_dump(), **times}))
+    return replace(twin, timing=twin.timing.model_copy(update=times))
 
 
 def test_delays_and_noise_are_the_measured_ones(task: Task, credible_twin: Twin) -> None:
