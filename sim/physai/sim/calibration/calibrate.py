@@ -134,7 +134,6 @@ def calibrate(
         covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
         timing=measured_timing(train, held_out),
-        logs=Logs(train=_records(train), held_out=_records(held_out)),
         notes=fitted.notes,
         physai_version=installed_version(),
         folder=str(home),
@@ -149,6 +148,7 @@ def calibrate(
     held_nominal = score(calibration_model(robot), held_out) if held_out else None
     if held is not None and held_nominal is not None:
         twin = replace(twin, residuals=residuals(held, held_nominal, command_lag=held_out_lag(train, held_out)))
+    twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(
         twin=twin,
         fit=fitted,
@@ -240,7 +240,15 @@ def _in_units(parameters: Sequence[Parameter], result: Fit) -> Array:
     return result.covariance * np.outer(units, units)
 
 
-def _records(logs: Sequence[RobotLog]) -> tuple[LogRecord, ...]:
+def _records(score: ReplayScore) -> tuple[LogRecord, ...]:
     return tuple(
-        LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=float(log.duration_s)) for log in logs
+        LogRecord(
+            name=log.name,
+            sha256=log.sha256,
+            origin=log.origin,
+            duration_s=float(log.duration_s),
+            joint_pos_offset=tuple(float(x) for x in offsets),
+            joint_pos_offset_std=tuple(float(x) for x in std),
+        )
+        for log, offsets, std in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
     )

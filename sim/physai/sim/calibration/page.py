@@ -28,6 +28,7 @@ def calibration_page(calibration: Calibration, *, title: str) -> str:
             *_errors(calibration),
             *_parameters(calibration.twin),
             *_replays(calibration),
+            *_offsets(calibration.twin),
             *_measured(calibration.twin),
             *_identity(calibration.twin),
         ]
@@ -162,6 +163,25 @@ def _replays(calibration: Calibration) -> Iterator[str]:
                         f"{nominal.per_log()[log.name][joint]:.4f} rad or m",
                     )
         yield "</div>"
+
+
+def _offsets(twin: Twin) -> Iterator[str]:
+    parts = [
+        (label, log) for label, logs in (("fitted", twin.logs.train), ("held out", twin.logs.held_out)) for log in logs
+    ]
+    if not any(log.joint_pos_offset for _, log in parts):
+        return
+    head = "".join(f"<th class='number'>{escape(name)}</th>" for name in twin.joint_names)
+    yield "<h2>Offsets of joint_pos by recording</h2><table><thead>"
+    yield f"<tr><th>recording</th>{head}<th></th></tr></thead><tbody>"
+    for label, log in parts:
+        cells = "".join(
+            f"<td class='number'>{value:+.4f} ± {1.96 * std:.2g}</td>"
+            for value, std in zip(log.joint_pos_offset, log.joint_pos_offset_std, strict=True)
+        )
+        yield f"<tr><td>{label}: {escape(log.name)}</td>{cells}<td class='soft'>rad or m</td></tr>"
+    yield "</tbody></table><p class='soft small'>Measured minus true position with 95 % interval. An encoder's zero is "
+    yield "set anew for each recording; where gravity does not act on a joint, nothing shows it.</p>"
 
 
 def _measured(twin: Twin) -> Iterator[str]:

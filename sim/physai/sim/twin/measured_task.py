@@ -1,6 +1,7 @@
 """Task with a twin's fitted model, measured delay and measured noise."""
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
-from physai.sim.twin.parameters import DELAY
+from physai.sim.twin.parameters import DELAY, OFFSET_STD
 from physai.sim.twin.twin import Twin
 
 Z_P99 = 2.326
@@ -61,16 +62,28 @@ def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: floa
     return models
 
 
-CONSTRAINED = 0.5
-"""Share of its prior's standard deviation below which an offset of a position sensor counts as measured."""
+OFFSET_MEASURED = 0.5
+"""Share of its prior's standard deviation below which the offset of a recording counts as measured."""
 
 
 def _position_bias(twin: Twin) -> float | None:
-    """Return the 2 σ bound on the position sensors' offset [rad or m]; None if the logs do not identify one."""
-    biases = [p for p in twin.parameters if p.identified and p.name.endswith(".pos_bias")]
-    # What stayed at its prior says nothing about the sensors, though the fit may have moved it with others.
-    biases = [p for p in biases if p.std < CONSTRAINED * p.prior_std]
-    return max((abs(p.value) + 2.0 * p.std for p in biases), default=None)
+    """Return the greatest offset of a position sensor in an episode [rad or m]; None if no recording shows one.
+
+    Each episode draws its own, uniformly, as each recording had its own: the draws have the standard deviation of the
+    offsets over the recordings, of the joint where it is largest.
+    """
+    logs = [log for log in (*twin.logs.train, *twin.logs.held_out) if log.joint_pos_offset]
+    if not logs:
+        return None
+    value = np.array([log.joint_pos_offset for log in logs])
+    std = np.array([log.joint_pos_offset_std for log in logs])
+    measured = std < OFFSET_MEASURED * OFFSET_STD
+    if not measured.any():
+        return None
+    # The mean of value² + std² is the expected square of the offsets, of which the values are shrunken estimates.
+    squares = np.where(measured, value**2 + std**2, 0.0).sum(axis=0) / np.maximum(1, measured.sum(axis=0))
+    # A uniform distribution over ±a has the standard deviation a/√3.
+    return math.sqrt(3.0 * float(squares.max()))
 
 
 def training_task(task: Task, twin: Twin) -> Task:

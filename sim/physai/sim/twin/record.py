@@ -125,6 +125,22 @@ class LogRecord(Frozen):
     origin: Origin = Origin()
     duration_s: Positive | None = None
     """None if unknown."""
+    joint_pos_offset: Annotated[tuple[Finite, ...], Field(max_length=MAX_JOINTS)] = ()
+    """Measured minus true position of each joint [rad or m], estimated with this twin; empty if not estimated.
+
+    The encoder's zero is set anew for each recording, so it belongs to the recording, not to the robot.
+    """
+    joint_pos_offset_std: PerJoint = ()
+    """Standard deviation of each offset given the twin's parameters; the prior's where gravity does not show it."""
+
+    @model_validator(mode="after")
+    def _has_one_std_per_offset(self) -> Self:
+        if len(self.joint_pos_offset) != len(self.joint_pos_offset_std):
+            raise ValueError(
+                f"recording {self.name}: {len(self.joint_pos_offset)} offsets have {len(self.joint_pos_offset_std)} "
+                "standard deviations"
+            )
+        return self
 
 
 class Logs(Frozen):
