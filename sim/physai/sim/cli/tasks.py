@@ -233,7 +233,14 @@ def _disturbances(task: Task) -> str:
 
 
 def _noise(model: SensorModel) -> str:
-    return f"noise σ {model.noise_std:g}" + (f", constant offset up to {model.bias:g}" if model.bias else "")
+    parts = [
+        f"noise σ {model.noise_std:g}" if model.noise_std or not model.difference_span else "",
+        f"constant offset up to {model.bias:g}" if model.bias else "",
+        f"steps of {model.resolution:g}" if model.resolution else "",
+        f"low-pass filter of {1e3 * model.time_constant_s:g} ms" if model.time_constant_s else "",
+        f"difference of joint_pos over {model.difference_span}" if model.difference_span else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _lag(delay: Delay) -> str:

@@ -131,20 +131,35 @@ class Randomise:
     """Further fields scaled by the same draw (`body_inertia` with `body_mass`)."""
 
 
+MAX_DIFFERENCE_SPAN = 64
+"""Maximum number of readings over which a speed is a difference."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SensorModel:
-    """Measurement errors of a sensor field."""
+    """Measurement errors of a sensor field; see `physai.sim.envs.readings` for the equations."""
 
     noise_std: float = 0.0
     """Standard deviation of white noise per sample, in the field's unit."""
     bias: float = 0.0
     """Greatest constant offset, drawn per element and episode, in the field's unit."""
+    resolution: float = 0.0
+    """Step of the reading, in the field's unit; 0 for none."""
+    time_constant_s: float = 0.0
+    """Of a first-order low-pass filter on the reading [s]; 0 for none."""
+    difference_span: int = 0
+    """For `joint_vel`: its reading is the backward difference of `joint_pos` over this number of readings, with the
+    position's noise and steps in it; 0 if the speed is measured."""
 
     def __post_init__(self) -> None:
         """Raises TaskError for invalid values."""
-        for name in ("noise_std", "bias"):
+        for name in ("noise_std", "bias", "resolution", "time_constant_s"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0.0):
                 raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
+        if not 0 <= self.difference_span <= MAX_DIFFERENCE_SPAN:
+            raise TaskError(
+                f"sensor model: difference_span is {self.difference_span}, it must be 0 to {MAX_DIFFERENCE_SPAN}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
