@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress, fit
-from physai.sim.calibration.measured import held_out_lag, measured_noise, measured_timing
+from physai.sim.calibration.measured import held_out_lag, measured_noise, measured_readings, measured_timing
 from physai.sim.calibration.replay.drive import choose_drive
 from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
@@ -133,6 +133,7 @@ def calibrate(
         parameters=_fitted_parameters(parameters, fitted),
         covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
+        sensors=measured_readings(logs),
         timing=measured_timing(train, held_out),
         notes=fitted.notes,
         physai_version=installed_version(),

@@ -7,7 +7,7 @@ from physai.sim.calibration.calibrate import Calibration
 from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
 from physai.sim.twin.credibility import bounds
-from physai.sim.twin.record import Credibility, FittedParameter, Timing
+from physai.sim.twin.record import Credibility, FittedParameter, JointReading, Timing
 from physai.sim.twin.twin import Twin
 
 MAX_CHARTS = 60
@@ -194,8 +194,25 @@ def _measured(twin: Twin) -> Iterator[str]:
     ):
         text = ", ".join(f"{x:.3g}" for x in values) if values else "not measured"
         yield f"<tr><td>{label}</td><td>{text}</td><td class='soft'>{unit if values else ''}</td></tr>"
+    for name, joint in zip(twin.joint_names, twin.sensors, strict=False):
+        yield f"<tr><td>readings of {escape(name)}</td><td>{_reading(joint)}</td><td></td></tr>"
     yield from (f"<tr><td>{label}</td><td>{value}</td><td></td></tr>" for label, value in _times(twin.timing))
     yield "</tbody></table>"
+
+
+def _reading(joint: JointReading) -> str:
+    steps = [
+        f"{name} in steps of {step:.3g}"
+        for name, step in (("joint_pos", joint.joint_pos_resolution), ("joint_vel", joint.joint_vel_resolution))
+        if step
+    ]
+    if joint.joint_vel != "measured":
+        through = joint.joint_vel_time_constant_s
+        steps.append(
+            f"joint_vel is the {joint.joint_vel} difference of joint_pos, span {joint.joint_vel_span}"
+            + (f", low-pass filter of {1e3 * through:.3g} ms" if through else "")
+        )
+    return "; ".join(steps) or "no steps or differences found"
 
 
 def _times(timing: Timing) -> Iterator[tuple[str, str]]:

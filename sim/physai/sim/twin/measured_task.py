@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,16 +50,45 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
 
 
 def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: float) -> dict[str, SensorModel]:
-    """Return the sensor models with noise times `scale`: that of the noisiest joint where measured, else the task's."""
+    """Return the sensor models with noise times `scale`: that of the noisiest joint where measured, else the task's.
+
+    A speed that the robot computes from positions is computed in the same way from the positions' readings at the
+    policy's own rate. Its noise is then theirs.
+    """
     models = {name: replace(model, noise_std=scale * model.noise_std) for name, model in sensors.items()}
     for name in ("joint_pos", "joint_vel", "joint_effort"):
         measured: tuple[float, ...] = getattr(twin.noise, f"{name}_std")
         if measured:
             models[name] = replace(models.get(name, SensorModel()), noise_std=scale * max(measured))
+    steps = {name: tuple(getattr(joint, f"{name}_resolution") for joint in twin.sensors) for name in STEPPED}
+    for name, resolution in steps.items():
+        if any(resolution):
+            stds: tuple[float, ...] = getattr(twin.noise, f"{name}_std") or (0.0,) * len(resolution)
+            models[name] = _stepped(models.get(name, SensorModel()), stds, resolution, scale)
+    first = twin.sensors[0] if twin.sensors else None
+    alike = len({(joint.joint_vel, joint.joint_vel_span) for joint in twin.sensors}) == 1
+    # A central difference needs samples of the future: what the robot gives its policy is not recorded then.
+    if first is not None and alike and first.joint_vel == "backward":
+        models["joint_vel"] = replace(
+            models.get("joint_vel", SensorModel()),
+            noise_std=0.0,
+            difference_span=first.joint_vel_span,
+            time_constant_s=max(joint.joint_vel_time_constant_s for joint in twin.sensors),
+        )
     bias = _position_bias(twin)
     if bias is not None:
         models["joint_pos"] = replace(models.get("joint_pos", SensorModel()), bias=bias)
     return models
+
+
+STEPPED = ("joint_pos", "joint_vel")
+
+
+def _stepped(model: SensorModel, stds: Sequence[float], resolution: Sequence[float], scale: float) -> SensorModel:
+    """Return the model with the coarsest steps, and noise without what rounding adds to it."""
+    # Rounding to steps of r adds noise with a variance of r²/12, which is in the measured one.
+    rest = [math.sqrt(max(0.0, std**2 - step**2 / 12.0)) for std, step in zip(stds, resolution, strict=True)]
+    return replace(model, noise_std=scale * max(rest), resolution=max(resolution))
 
 
 OFFSET_MEASURED = 0.5

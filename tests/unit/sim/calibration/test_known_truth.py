@@ -1,9 +1,10 @@
 """Recordings made with hidden parameters give them back within the reported 95 % intervals, as often as these say.
 
 One joint, four hidden parameters drawn evenly from ranges in which model files err, 8 s of motion under four sines,
-sensor noise as on the double pendulum, and an encoder zero of its own. Counted per parameter: the draws in which its own interval, value ± 1.96
-standard deviations, holds the truth; and jointly: those in which the truth lies in the 95 % ellipsoid of the reported
-covariance (squared Mahalanobis distance below 9.488, chi-square with four degrees of freedom).
+sensor noise as on the double pendulum, and an encoder zero of its own. Counted per parameter: the draws in which its
+own interval, value ± 1.96 standard deviations, holds the truth; and jointly: those in which the truth lies in the 95 %
+ellipsoid of the reported covariance (squared Mahalanobis distance below 9.488, chi-square with four degrees of
+freedom).
 """
 
 from collections.abc import Callable

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import RobotSpec
-from physai.sim.logs.checks.derived import MAX_SPAN, difference
 from physai.sim.logs.quality import check_raw
 from physai.sim.logs.reader import read_raw
+from physai.sim.logs.signals.speed import MAX_SPAN, difference
 from physai.sim.robots import load_robot
 
 Array = NDArray[np.float64]
