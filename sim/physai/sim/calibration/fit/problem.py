@@ -136,9 +136,11 @@ class Problem:
         points = np.concatenate([values[None], np.repeat(values[None], len(columns), axis=0)])
         # Row 0 is the point itself, row i + 1 has the i-th chosen parameter moved: one batch simulates all of them.
         points[np.arange(1, len(points)), columns] += steps * self.std[columns]
-        residuals = self.residuals(self.errors(points))
+        errors = self.errors(points)
+        residuals = self.residuals(errors)
         jacobian = np.moveaxis((residuals[1:] - residuals[0]) / steps[:, None, None], 0, -1)
-        return Linearisation(residuals[0], jacobian, self.windows.log_index, self.windows.start_s)
+        shared = self.effects.shared(errors, steps)
+        return Linearisation(residuals[0], jacobian, self.windows.log_index, self.windows.start_s, shared)
 
     def _steps(self, values: Array, columns: Indices) -> Array:
         """Return finite difference steps in prior units that stay within the bounds."""

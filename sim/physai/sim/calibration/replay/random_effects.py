@@ -104,6 +104,19 @@ class RandomEffects:
         """
         return self.offsets.removed(self._without_offset(errors))
 
+    def shared(self, errors: Array, steps: Array) -> Array:
+        """Return the variance of the gradient by parameters that is due to the recordings' offsets, shape (P, P).
+
+        Args:
+            errors: at the point, and with each parameter moved in turn, shape (P + 1, W, M, J).
+            steps: by which the parameters were moved, shape (P,).
+        """
+        # The most likely offsets move by K = (E'E + 1)^-1·E'J per parameter, and their own distances from 0, draws of
+        # variance 1, move the gradient by K'.
+        white = self._without_starts(self._in_spreads(errors))
+        pull = self.offsets.estimate_many((white[1:] - white[0]) / steps[:, None, None])
+        return np.einsum("kri,lri->kl", pull, pull)
+
     def estimate(self, by: "OffsetFit | None" = None) -> Array:
         """Return the most likely offsets of the recordings, or of the groups of `by` [rad or m], shape (R, J)."""
         return OFFSET_STD * (by or self.offsets).estimate(self._without_offset(self._known[None])[0])
@@ -151,8 +164,12 @@ class OffsetFit:
 
     def estimate(self, residuals: Array) -> Array:
         """Return the most likely offsets in prior standard deviations for residuals (W, S), shape (count, J)."""
+        return self.estimate_many(residuals[None])[0]
+
+    def estimate_many(self, residuals: Array) -> Array:
+        """Return the same for several residuals (K, W, S), shape (K, count, J)."""
         precision = self.information + np.eye(self.information.shape[1])
-        return -np.linalg.solve(precision, self._along(residuals[None])[:, 0, :, None])[..., 0]
+        return -np.moveaxis(np.linalg.solve(precision, self._along(residuals).swapaxes(1, 2)), 2, 0)
 
     @property
     def std(self) -> Array:

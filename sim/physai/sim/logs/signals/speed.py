@@ -22,9 +22,9 @@ GAIN_MIN, GAIN_MAX = 0.02, 0.95
 filter passes almost everything."""
 STEPS_MIN = 0.99
 """Minimum share of the distances between readings that are multiples of a resolution."""
-READINGS_MIN, OCCURRENCES_MIN = 3, 1.3
-"""Minimum number of different readings that show a resolution, and how often each occurs on average: readings without
-steps hardly ever repeat."""
+READINGS_MIN, READINGS_ENOUGH = 3, 20
+"""Minimum number of different readings that show a resolution, if each occurs twice on average, and without that:
+the distances between fewer may be multiples of something by chance."""
 DIVISORS = (1, 2, 3, 4, 5)
 """The smallest distance between two readings may be that many steps."""
 
@@ -128,7 +128,7 @@ def reading_step(series: Array) -> float:
     A series of floating-point numbers without steps has a smallest distance, too, but the others are no multiples.
     """
     readings = np.unique(series)
-    if len(readings) < READINGS_MIN or not len(series) >= OCCURRENCES_MIN * len(readings):
+    if len(readings) < READINGS_MIN or (len(readings) < READINGS_ENOUGH and len(series) < 2 * len(readings)):
         return 0.0
     distances = np.diff(readings)
     # Readings of one step that differ by the rounding of their decimals only are the same.
