@@ -91,7 +91,8 @@ class Readings:
             noise: noise of the positions, shape (n, span · joints); 0.0 for none.
         """
         position, speed = truth[:, self.position], truth[:, self.speed]
-        count, past = position.shape[1], []
+        count = position.shape[1]
+        past: list[Any] = []
         for i in range(1, self.span + 1):
             part = slice((i - 1) * count, i * count)
             reading = position - (i * self.step_dt) * speed + offset[:, self.position]

@@ -47,8 +47,8 @@ def test_each_recordings_offset_is_found_under_the_right_model(
     right = record(pendulum, NOMINAL, seed=0, seconds=6.0)
     without = replay(calibration_model(pendulum), pendulum, [right], num_threads=1).rmse[0].value
     assert found.per_log()["log0"][0] == pytest.approx(without, rel=0.1)
-    record = score_record(found)["joint_pos_offset"]
-    assert record["log0"]["hinge"]["value"] == float(found.offsets[0, 0])
+    scored = score_record(found)["joint_pos_offset"]
+    assert scored["log0"]["hinge"]["value"] == float(found.offsets[0, 0])
 
 
 def test_no_window_is_scored_with_what_was_estimated_from_it(pendulum: Robot, logs: list[RobotLog]) -> None:

@@ -117,6 +117,8 @@ def test_a_slow_recordings_start_speeds_are_as_uncertain_as_their_lag_makes_them
     """At 25 Hz a backward difference is the speed 20 ms earlier: off by what it changes in half a period."""
     fast = record(pendulum, {}, seed=0, seconds=8.0, noise=0.3)
     rows = slice(None, None, 10)
+    assert fast.joint_vel is not None
+    assert fast.joint_effort is not None
     log = replace(
         fast,
         time=fast.time[rows],

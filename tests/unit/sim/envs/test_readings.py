@@ -41,7 +41,8 @@ def moving(speed: float) -> Callable[[Array], tuple[Array, Array]]:
 def played(readings: Readings, truth: Array) -> Array:
     """Readings without errors of a series of positions and speeds, shape (n, 2), from its first row on."""
     rows = truth.astype(np.float32)
-    smooth, past, read = rows[:1].copy(), readings.before(rows[:1], np.zeros((1, 2), np.float32), 0.0), []
+    smooth, read = rows[:1].copy(), list[Array]()
+    past = readings.before(rows[:1], np.zeros((1, 2), np.float32), 0.0)
     for row in rows:
         sample = readings.read(row[None].copy(), 0.0, smooth, past[-1] if past else None)
         past = [sample[:, :1], *past][: readings.span]
@@ -92,7 +93,8 @@ def test_steps_of_the_position_are_steps_of_its_difference() -> None:
 def test_readings_are_multiples_of_the_resolution_within_half_of_it(step: float, values: list[float]) -> None:
     readings = Readings(SLICES, {"joint_pos": SensorModel(resolution=step)}, step_dt=STEP_S)
     read = played(readings, np.column_stack([values, np.zeros(len(values))]))[:, 0]
-    assert np.abs(read / step - np.round(read / step)).max() < 1e-2
+    counts: Array = read / step
+    assert np.abs(counts - counts.round()).max() < 1e-2
     assert (np.abs(read - values) <= 0.5 * step + 1e-5).all()
 
 
@@ -142,8 +144,8 @@ def test_a_graph_that_reads_no_positions_gets_their_difference_nevertheless(slid
     for _ in range(4):
         now = push(env, 2.0)
         # A multiple of 0.01 m / 0.04 s.
-        steps = now.sensors["joint_vel"][:, 0] / 0.25
-        assert steps == pytest.approx(np.round(steps), abs=1e-4)
+        steps: Array = now.sensors["joint_vel"][:, 0] / 0.25
+        assert steps == pytest.approx(steps.round(), abs=1e-4)
         assert (np.abs(now.sensors["joint_vel"][:, 0] - env.view.qvel[:, 0] + 0.02) < 0.26).all()
 
 
@@ -182,7 +184,7 @@ def test_models_that_are_none_are_refused(slider_task: TaskMaker) -> None:
     for name in ("resolution", "time_constant_s"):
         for value in (-0.1, math.nan, math.inf):
             with pytest.raises(TaskError, match=f"{name} is"):
-                SensorModel(**{name: value})
+                SensorModel(**{name: value})  # pyright: ignore[reportArgumentType]
     for span in (-1, MAX_DIFFERENCE_SPAN + 1):
         with pytest.raises(TaskError, match=f"difference_span is {span}, it must be 0 to {MAX_DIFFERENCE_SPAN}"):
             SensorModel(difference_span=span)

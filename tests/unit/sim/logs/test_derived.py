@@ -87,7 +87,7 @@ def test_steps_are_found_also_where_few_readings_are_neighbours(seed: int, step:
     random = np.random.default_rng(seed)
     series = random.integers(-400, 400, 300) * step
     grain = step / 20.0 / digits
-    assert reading_step(np.round(series / grain) * grain) == pytest.approx(step, rel=0.01)
+    assert reading_step(np.asarray(np.round(series / grain) * grain, np.float64)) == pytest.approx(step, rel=0.01)
 
 
 @given(st.integers(0, 2**32 - 1))

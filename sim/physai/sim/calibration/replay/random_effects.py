@@ -169,13 +169,14 @@ class OffsetFit:
     def estimate_many(self, residuals: Array) -> Array:
         """Return the same for several residuals (K, W, S), shape (K, count, J)."""
         precision = self.information + np.eye(self.information.shape[1])
-        return -np.moveaxis(np.linalg.solve(precision, self._along(residuals).swapaxes(1, 2)), 2, 0)
+        solved: Array = np.linalg.solve(precision, self._along(residuals).swapaxes(1, 2)).astype(np.float64)
+        return -np.moveaxis(solved, 2, 0)
 
     @property
     def std(self) -> Array:
         """Standard deviation after the fit in those of the prior, given the parameters, shape (count, J)."""
         precision = self.information + np.eye(self.information.shape[1])
-        return np.sqrt(np.diagonal(np.linalg.inv(precision), axis1=1, axis2=2))
+        return np.asarray(np.sqrt(np.diagonal(np.linalg.inv(precision), axis1=1, axis2=2)), np.float64)
 
     def _along(self, residuals: Array) -> Array:
         """Return E'·x of each group, (K, W, S) to (count, K, J)."""
