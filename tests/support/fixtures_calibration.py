@@ -62,8 +62,12 @@ def recorded(
     every: int = 2,
     name: str = "log",
     noise: float = 1.0,
+    offset: float = 0.0,
 ) -> RobotLog:
-    """A recording of the robot with these parameter values, shaken by four sines, sampled every so many steps."""
+    """A recording of the robot with these parameter values, shaken by four sines, sampled every so many steps.
+
+    Its encoder shows positions larger than the true ones by `offset`.
+    """
     model, random = changed_model(robot, values), np.random.default_rng(seed)
     mujoco.mj_setConst(model, mujoco.MjData(model))
     data, step_s = mujoco.MjData(model), float(model.opt.timestep)
@@ -84,7 +88,7 @@ def recorded(
         name=name,
         joint_names=robot.spec.joint_names,
         time=moments[rows],
-        joint_pos=position + noise * POS_STD * random.normal(size=position.shape),
+        joint_pos=position + offset + noise * POS_STD * random.normal(size=position.shape),
         joint_vel=speed + noise * VEL_STD * random.normal(size=position.shape),
         joint_effort=measured + noise * EFFORT_STD * random.normal(size=position.shape),
         command=sent.copy(),

@@ -99,7 +99,9 @@ def model_alternatives(
 
     def add(name: str, model: Any, values: Array) -> None:
         through = channel(joints, names, values)
-        other = score_windows(model, through, robot, score.windows, seed=score.seed, num_threads=num_threads)
+        other = score_windows(
+            model, through, robot, score.windows, seed=score.seed, num_threads=num_threads, like=score
+        )
         found.append(Alternative(name=name, ratio=other.ratio_to(score)))
 
     for name, change in model_changes(fitted, {parameter.name: parameter.prior_std for parameter in twin.parameters}):
@@ -131,6 +133,7 @@ def command_alternatives(
             seed=score.seed,
             num_threads=num_threads,
             responses=[_each(change, one) for one in responses],
+            like=score,
         )
         found.append(Alternative(name=name, ratio=other.ratio_to(score)))
     return tuple(found)

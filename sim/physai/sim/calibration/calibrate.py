@@ -13,7 +13,13 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sim.calibration.alternatives import command_alternatives, model_alternatives
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress, fit
-from physai.sim.calibration.measured import held_out_lag, measured_actuators, measured_noise, measured_timing
+from physai.sim.calibration.measured import (
+    held_out_lag,
+    measured_actuators,
+    measured_noise,
+    measured_readings,
+    measured_timing,
+)
 from physai.sim.calibration.replay.drive import choose_drive
 from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
@@ -138,9 +144,9 @@ def calibrate(
         parameters=_fitted_parameters(parameters, fitted),
         covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
+        sensors=measured_readings(logs),
         timing=measured_timing(train, held_out),
         actuators=measured_actuators(train) if drive == "effort" else (),
-        logs=Logs(train=_records(train), held_out=_records(held_out)),
         notes=fitted.notes,
         physai_version=installed_version(),
         folder=str(home),
@@ -169,6 +175,7 @@ def calibrate(
             )
             others = command_alternatives(robot, twin, twin.model(), commanded, num_threads=threads)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
+    twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(
         twin=twin,
         fit=fitted,
@@ -276,7 +283,15 @@ def _in_units(parameters: Sequence[Parameter], result: Fit) -> Array:
     return result.covariance * np.outer(units, units)
 
 
-def _records(logs: Sequence[RobotLog]) -> tuple[LogRecord, ...]:
+def _records(score: ReplayScore) -> tuple[LogRecord, ...]:
     return tuple(
-        LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=float(log.duration_s)) for log in logs
+        LogRecord(
+            name=log.name,
+            sha256=log.sha256,
+            origin=log.origin,
+            duration_s=float(log.duration_s),
+            joint_pos_offset=tuple(float(x) for x in offsets),
+            joint_pos_offset_std=tuple(float(x) for x in std),
+        )
+        for log, offsets, std in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
     )

@@ -143,10 +143,12 @@ def _information(twin: Twin, robot: Robot, made: SyntheticRecording, num_threads
     ]
     problem = Problem(robot, parameters, windows, drive, num_threads=num_threads)
     problem.measure_spread(twin.values)
-    if twin.residuals is not None:
-        # The twin's own errors on real recordings, not the noise of a simulation, limit what a recording tells.
-        problem.spread = np.maximum(problem.spread, [error.value for error in twin.residuals.twin])
-    return problem.linearise(twin.values).information
+    information = problem.linearise(twin.values).information
+    if twin.residuals is None:
+        return information
+    # The twin's own errors on real recordings, not the noise of a simulation, limit what a recording tells.
+    errors = np.array([error.value for error in twin.residuals.twin])
+    return information * float(np.minimum(1.0, problem.spread / errors).min()) ** 2
 
 
 def as_log(made: SyntheticRecording, robot: Robot) -> RobotLog:

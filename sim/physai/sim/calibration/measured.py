@@ -9,7 +9,8 @@ from physai.sim.logs import RobotLog, lag_summary, sensor_noise
 from physai.sim.logs.signals.lag import LagSummary
 from physai.sim.logs.signals.noise import MIN_STILL_S
 from physai.sim.logs.signals.response import EffortResponse, effort_response
-from physai.sim.twin.record import ActuatorResponse, Interval, SensorNoise, Timing
+from physai.sim.logs.signals.speed import Speed, reading_step, speed_origin
+from physai.sim.twin.record import ActuatorResponse, Interval, JointReading, SensorNoise, Timing
 
 Array = npt.NDArray[np.float64]
 
@@ -32,6 +33,36 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
 
     names = ("joint_pos_std", "joint_vel_std", "joint_effort_std")
     return SensorNoise(**{name: pooled([getattr(estimate, name) for estimate in estimates]) for name in names})
+
+
+def measured_readings(logs: Sequence[RobotLog]) -> tuple[JointReading, ...]:
+    """Return how each joint's readings come about, where the recordings agree."""
+    return tuple(_joint_reading(logs, joint) for joint in range(len(logs[0].joint_names)))
+
+
+def _joint_reading(logs: Sequence[RobotLog], joint: int) -> JointReading:
+    speeds = [(log, log.joint_vel[:, joint]) for log in logs if log.joint_vel is not None]
+    origins = [speed_origin(log.time, log.joint_pos[:, joint], values) for log, values in speeds]
+    told = [origin for origin in origins if origin is not None]
+    position_step = _common_step([log.joint_pos[:, joint] for log in logs])
+    # One recording in which the robot measures the speed, and another in which it computes it, make no model.
+    if not told or len({(origin.kind, origin.span, origin.time_constant_s > 0.0) for origin in told}) > 1:
+        told = [Speed()]
+    computed = told[0].kind != "measured" and told[0].time_constant_s == 0.0
+    return JointReading(
+        joint_pos_resolution=position_step,
+        # The steps of a difference are the position's steps in it.
+        joint_vel_resolution=0.0 if computed else _common_step([values for _, values in speeds]),
+        joint_vel=told[0].kind,
+        joint_vel_span=told[0].span,
+        joint_vel_time_constant_s=float(np.median([origin.time_constant_s for origin in told])),
+    )
+
+
+def _common_step(series: Sequence[Array]) -> float:
+    """Return the step of the readings that at least half of the recordings show; 0 if fewer do."""
+    steps = [step for step in map(reading_step, series) if step > 0.0]
+    return float(np.median(steps)) if 2 * len(steps) >= max(1, len(series)) and steps else 0.0
 
 
 SIMILAR_PERIOD = 1.5

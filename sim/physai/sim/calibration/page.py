@@ -8,7 +8,7 @@ from physai.sim.calibration.page_motors import alternatives_table, motor_rows
 from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
 from physai.sim.twin.credibility import bounds, enough_recordings
-from physai.sim.twin.record import Credibility, FittedParameter, Timing
+from physai.sim.twin.record import Credibility, FittedParameter, JointReading, Timing
 from physai.sim.twin.twin import Twin
 
 MAX_CHARTS = 60
@@ -30,6 +30,7 @@ def calibration_page(calibration: Calibration, *, title: str) -> str:
             *alternatives_table(calibration.twin),
             *_parameters(calibration.twin),
             *_replays(calibration),
+            *_offsets(calibration.twin),
             *_measured(calibration.twin),
             *_identity(calibration.twin),
         ]
@@ -176,6 +177,25 @@ def _replays(calibration: Calibration) -> Iterator[str]:
         yield "</div>"
 
 
+def _offsets(twin: Twin) -> Iterator[str]:
+    parts = [
+        (label, log) for label, logs in (("fitted", twin.logs.train), ("held out", twin.logs.held_out)) for log in logs
+    ]
+    if not any(log.joint_pos_offset for _, log in parts):
+        return
+    head = "".join(f"<th class='number'>{escape(name)}</th>" for name in twin.joint_names)
+    yield "<h2>Offsets of joint_pos by recording</h2><table><thead>"
+    yield f"<tr><th>recording</th>{head}<th></th></tr></thead><tbody>"
+    for label, log in parts:
+        cells = "".join(
+            f"<td class='number'>{value:+.4f} ± {1.96 * std:.2g}</td>"
+            for value, std in zip(log.joint_pos_offset, log.joint_pos_offset_std, strict=True)
+        )
+        yield f"<tr><td>{label}: {escape(log.name)}</td>{cells}<td class='soft'>rad or m</td></tr>"
+    yield "</tbody></table><p class='soft small'>Measured minus true position with 95 % interval. An encoder's zero is "
+    yield "set anew for each recording; where gravity does not act on a joint, nothing shows it.</p>"
+
+
 def _measured(twin: Twin) -> Iterator[str]:
     noise = twin.noise
     yield "<h2>Measured on the recordings</h2><table><tbody>"
@@ -186,9 +206,26 @@ def _measured(twin: Twin) -> Iterator[str]:
     ):
         text = ", ".join(f"{x:.3g}" for x in values) if values else "not measured"
         yield f"<tr><td>{label}</td><td>{text}</td><td class='soft'>{unit if values else ''}</td></tr>"
+    for name, joint in zip(twin.joint_names, twin.sensors, strict=False):
+        yield f"<tr><td>readings of {escape(name)}</td><td>{_reading(joint)}</td><td></td></tr>"
     rows = (*_times(twin.timing), *motor_rows(twin))
     yield from (f"<tr><td>{escape(label)}</td><td>{value}</td><td></td></tr>" for label, value in rows)
     yield "</tbody></table>"
+
+
+def _reading(joint: JointReading) -> str:
+    steps = [
+        f"{name} in steps of {step:.3g}"
+        for name, step in (("joint_pos", joint.joint_pos_resolution), ("joint_vel", joint.joint_vel_resolution))
+        if step
+    ]
+    if joint.joint_vel != "measured":
+        through = joint.joint_vel_time_constant_s
+        steps.append(
+            f"joint_vel is the {joint.joint_vel} difference of joint_pos, span {joint.joint_vel_span}"
+            + (f", low-pass filter of {1e3 * through:.3g} ms" if through else "")
+        )
+    return "; ".join(steps) or "no steps or differences found"
 
 
 def _times(timing: Timing) -> Iterator[tuple[str, str]]:

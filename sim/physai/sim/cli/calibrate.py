@@ -256,6 +256,9 @@ def _as_json(result: Calibration, output: Path, page: Path | None) -> dict[str, 
         },
         "parameters": {p.name: p.model_dump(mode="json", exclude={"name"}) for p in twin.parameters},
         "noise": twin.noise.model_dump(mode="json"),
+        "sensors": {
+            name: joint.model_dump(mode="json") for name, joint in zip(twin.joint_names, twin.sensors, strict=False)
+        },
         "timing": twin.timing.model_dump(mode="json"),
         "notes": list(twin.notes),
         "origin": twin.origin.model_dump(mode="json"),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.interface import graph_interface
 from physai.sim.engines.protocol import Array, DeviceEngine, Engine, Snapshot, put
+from physai.sim.envs.readings import Readings
 from physai.sim.envs.rng import Seeds, Stream, normal, uniform
 from physai.sim.robots.spec import home_controls, joint_columns
 from physai.sim.tasks.task import Delay, SensorModel, Stage, Task
@@ -28,20 +29,22 @@ def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> npt.N
 
 @dataclass(frozen=True)
 class SensorLayout:
-    """The sensor fields that a contract's graph reads, side by side."""
+    """The sensor fields that a contract's graph reads, side by side, and how their readings come about."""
 
     slices: dict[str, slice]
     """Columns of each field."""
     sources: list[Callable[[], Array]]
-    """For each field, what returns its true values, shape (num_worlds, size)."""
+    """For each field, and for the positions if only a speed is computed from them, what returns the true values, shape
+    (num_worlds, size)."""
     noise_std: npt.NDArray[np.float32]
     """Standard deviation of the noise of each column."""
     bias: npt.NDArray[np.float32]
     """Greatest constant offset of each column."""
+    readings: Readings
 
     @classmethod
-    def of(cls, task: Task, engine: Engine | DeviceEngine) -> "SensorLayout":
-        """The layout of a task's sensors.
+    def of(cls, task: Task, engine: Engine | DeviceEngine, step_dt: float) -> "SensorLayout":
+        """The layout of a task's sensors, read every `step_dt` seconds.
 
         Raises:
             TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
@@ -50,7 +53,11 @@ class SensorLayout:
         for name in task.sensors:
             if name not in known:
                 raise TaskError(f"task {task.name}: {unknown_name('sensor', name, known)}")
-        fields = graph_interface(task.contract).sensors
+        fields = dict(graph_interface(task.contract).sensors)
+        visible = tuple(fields)
+        if "joint_vel" in fields and task.sensors.get("joint_vel", SensorModel()).difference_span:
+            # At the end, so that the draws of the other fields stay the same.
+            fields.setdefault("joint_pos", fields["joint_vel"])
         slices: dict[str, slice] = {}
         width = 0
         for name, size in fields.items():
@@ -65,25 +72,34 @@ class SensorLayout:
                         f"task {task.name}: the sensor model of {name} has {len(values)} values, it has {fields[name]}"
                     )
                 array[part] = values
-        return cls(slices, [_source(name, task, engine) for name in fields], std, bias)
+        sources = [_source(name, task, engine) for name in fields]
+        readings = Readings(slices, task.sensors, step_dt=step_dt)
+        return cls({name: slices[name] for name in visible}, sources, std, bias, readings)
 
 
 class SensorPipeline:
     """Turns the true state into the sensor fields a policy gets."""
 
     def __init__(self, task: Task, engine: Engine, *, step_dt: float, active: bool) -> None:
-        """Prepares the fields the contract's graph reads; `active` switches noise, bias and delay on.
+        """Prepares the fields the contract's graph reads; `active` switches errors, filters and delay on.
 
         Raises:
             TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
         """
-        layout = SensorLayout.of(task, engine)
+        layout = SensorLayout.of(task, engine, step_dt)
         self._slices, self._sources, width = layout.slices, layout.sources, len(layout.noise_std)
         self._active = active
         self._std, self._bias_range = layout.noise_std, layout.bias
         self._noisy = active and bool(self._std.any())
         self._quat = self._slices.get("imu_quat") if active else None
         self._bias = np.zeros((engine.num_worlds, width), np.float32)
+        self._readings = layout.readings
+        joints = self._readings.position.stop - self._readings.position.start
+        span, filtered = (self._readings.span, self._readings.filtered) if active else (0, False)
+        self._positions = np.zeros((span, engine.num_worlds, joints), np.float32)
+        """Last readings of the positions, newest first, if a speed is computed from them."""
+        self._smooth = np.zeros((engine.num_worlds, width if filtered else 0), np.float32)
+        """Outputs of the filters."""
         self._delay = task.sensor_delay
         self._step_dt = step_dt
         depth = 1 + (round(task.sensor_delay.upper_s / self._step_dt) if active else 0)
@@ -105,33 +121,57 @@ class SensorPipeline:
 
     def measure(self, seeds: Seeds, steps: npt.NDArray[np.int64]) -> dict[str, Array]:
         """One sample of every field, float32, shape (num_worlds, size) each."""
-        sample = self._sample(slice(None), seeds, steps)
+        self._begin(seeds)
+        sample = self._sample(slice(None), seeds, steps, self._smooth)
+        if len(self._positions):
+            self._positions[1:] = self._positions[:-1]
+            self._positions[0] = sample[:, self._readings.position]
         if len(self._past) > 1:
             self._past[1:] = self._past[:-1]
             self._past[0] = sample
             # A new episode has no past: its first sample fills the whole history.
             self._past[:, self._fresh] = sample[self._fresh]
-            self._fresh[:] = False
             sample = self._past[self._lag, self._worlds]
+        self._fresh[:] = False
         return {name: sample[:, part] for name, part in self._slices.items()}
 
     def look(self, mask: Mask, seeds: Seeds, steps: npt.NDArray[np.int64]) -> dict[str, Array]:
         """What `measure` would return for the masked worlds, shape (mask.sum(), size) each; nothing moves on."""
-        sample = self._sample(mask, seeds, steps)
+        sample = self._sample(mask, seeds, steps, self._smooth[mask])
         if len(self._past) > 1:
             lag = self._lag[mask]
             older = self._past[np.maximum(lag - 1, 0), self._worlds[mask]]
             sample = np.where((lag > 0)[:, None], older, sample)
         return {name: sample[:, part] for name, part in self._slices.items()}
 
-    def _sample(self, worlds: Mask | slice, seeds: Seeds, steps: npt.NDArray[np.int64]) -> Array:
-        """Truth, bias and noise of the given worlds now, shape (n, width)."""
+    def _begin(self, seeds: Seeds) -> None:
+        """Give worlds with a new episode the past that leads to their state, where readings depend on it."""
+        new = self._fresh
+        if not (len(self._positions) or self._smooth.shape[1]) or not new.any():
+            return
+        truth = self._truth(new)
+        if self._smooth.shape[1]:
+            self._smooth[new] = truth
+        if len(self._positions):
+            std = np.tile(self._std[self._readings.position], len(self._positions))
+            noise = std * normal(seeds[new], Stream.HISTORY, len(std))
+            self._positions[:, new] = self._readings.before(truth, self._bias[new], noise)
+
+    def _truth(self, worlds: Mask | slice) -> Array:
         truth = [source()[worlds] for source in self._sources]
-        sample = np.concatenate(truth, axis=1, dtype=np.float32, casting="same_kind")
-        if self._active:
-            sample += self._bias[worlds]
+        return np.concatenate(truth, axis=1, dtype=np.float32, casting="same_kind")
+
+    def _sample(self, worlds: Mask | slice, seeds: Seeds, steps: npt.NDArray[np.int64], smooth: Array) -> Array:
+        """The readings of the given worlds now, shape (n, width); moves their filters' outputs on."""
+        sample = self._truth(worlds)
+        if not self._active:
+            return sample
+        errors = self._bias[worlds]
         if self._noisy:
-            sample += self._std * normal(seeds[worlds], Stream.NOISE, sample.shape[1], steps=steps[worlds] + 1)
+            width = len(self._std)
+            errors = errors + self._std * normal(seeds[worlds], Stream.NOISE, width, steps=steps[worlds] + 1)
+        older = self._positions[-1][worlds] if len(self._positions) else None
+        sample = self._readings.read(sample, errors, smooth, older)
         if self._quat is not None:
             # Isotropic noise on the unit sphere is a rotation by twice as much about a random axis.
             sample[:, self._quat] /= np.linalg.norm(sample[:, self._quat], axis=1, keepdims=True)
@@ -148,7 +188,8 @@ class SensorPipeline:
 
     def _state(self) -> Snapshot:
         """Live arrays, first axis the world."""
-        return {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
+        state = {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
+        return state | {"positions": self._positions.swapaxes(0, 1), "smooth": self._smooth}
 
 
 def _source(name: str, task: Task, engine: Engine | DeviceEngine) -> Callable[[], Array]:

@@ -39,6 +39,7 @@ class Stream(IntEnum):
     DELAY = 6
     STAGGER = 7
     EXPLORATION = 8
+    HISTORY = 9
 
 
 def mix(values: Seeds) -> Seeds:

@@ -140,21 +140,39 @@ class Randomise:
             raise TaskError(f"randomisation of {self.field}: {unknown_name('operation', self.operation, known)}")
 
 
+MAX_DIFFERENCE_SPAN = 64
+"""Maximum number of readings over which a speed is a difference."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SensorModel:
-    """Measurement errors of a sensor field; a tuple holds a value per element of the field."""
+    """Measurement errors of a sensor field; a tuple holds a value per element of the field.
+
+    See `physai.sim.envs.readings` for the equations.
+    """
 
     noise_std: float | tuple[float, ...] = 0.0
     """Standard deviation of white noise per sample, in the field's unit."""
     bias: float | tuple[float, ...] = 0.0
     """Greatest constant offset, drawn per element and episode, in the field's unit."""
+    resolution: float = 0.0
+    """Step of the reading, in the field's unit; 0 for none."""
+    time_constant_s: float = 0.0
+    """Of a first-order low-pass filter on the reading [s]; 0 for none."""
+    difference_span: int = 0
+    """For `joint_vel`: its reading is the backward difference of `joint_pos` over this number of readings, with the
+    position's noise and steps in it; 0 if the speed is measured."""
 
     def __post_init__(self) -> None:
         """Raises TaskError for invalid values."""
-        for name in ("noise_std", "bias"):
+        for name in ("noise_std", "bias", "resolution", "time_constant_s"):
             values = np.asarray(getattr(self, name), np.float64)
             if not (np.isfinite(values).all() and (values >= 0.0).all()):
                 raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
+        if not 0 <= self.difference_span <= MAX_DIFFERENCE_SPAN:
+            raise TaskError(
+                f"sensor model: difference_span is {self.difference_span}, it must be 0 to {MAX_DIFFERENCE_SPAN}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

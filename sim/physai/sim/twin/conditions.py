@@ -101,7 +101,7 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
         critic_size=1,
         training_reset=None,
         randomisation=(),  # the twin's posterior replaces it
-        sensors=measured_sensors(task, twin, condition.noise_scale),
+        sensors=measured_sensors(task.sensors, task.contract.robot.joints, twin, condition.noise_scale),
         sensor_delay=_scaled(task.sensor_delay, condition.sensor_lag_scale),
         action_delay=Delay(lower_s=condition.lag_lower_s, upper_s=condition.lag_upper_s),
         push=_push(task, condition.push_scale) if condition.push_scale > 0.0 else None,

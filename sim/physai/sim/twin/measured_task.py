@@ -1,7 +1,8 @@
 """Task with a twin's fitted model, measured delay and measured noise."""
 
 import copy
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.robot import JointSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
-from physai.sim.twin.parameters import DELAY
+from physai.sim.twin.parameters import DELAY, OFFSET_STD
 from physai.sim.twin.twin import Twin
 
 Z_P99 = 2.326
@@ -56,31 +58,51 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
     return max(0.0, lower), max(0.0, upper)
 
 
-def measured_sensors(task: Task, twin: Twin, scale: float) -> dict[str, SensorModel]:
-    """Return the task's sensor models with noise times `scale`, and what the twin measured instead of the task's.
+def measured_sensors(
+    sensors: Mapping[str, SensorModel], joints: Sequence[JointSpec], twin: Twin, scale: float
+) -> dict[str, SensorModel]:
+    """Return the sensor models of a task with noise times `scale`, and what the twin measured instead of the task's.
 
     A joint gets the noise, and the offset of its position, of the worst joint of its kind: radians of the links say
-    nothing about metres of the fingers.
+    nothing about metres of the fingers. A speed that the robot computes from positions is computed in the same way from
+    the positions' readings at the policy's own rate. Its noise is then theirs.
     """
-    models = {name: replace(model, noise_std=_scaled(model.noise_std, scale)) for name, model in task.sensors.items()}
-    kinds = [joint.kind == "prismatic" for joint in task.contract.robot.joints]
+    models = {name: replace(model, noise_std=_scaled(model.noise_std, scale)) for name, model in sensors.items()}
+    kinds = [joint.kind == "prismatic" for joint in joints]
     for name in ("joint_pos", "joint_vel", "joint_effort"):
         measured: tuple[float, ...] = getattr(twin.noise, f"{name}_std")
+        steps = [float(getattr(joint, f"{name}_resolution", 0.0)) for joint in twin.sensors] or [0.0] * len(kinds)
         if measured:
-            worst = {kind: max(compress(measured, (k == kind for k in kinds))) for kind in set(kinds)}
-            noise = _one_or_each(scale * worst[kind] for kind in kinds)
+            # Rounding to steps of r adds noise with a variance of r²/12, which is in the measured one.
+            rest = [math.sqrt(max(0.0, std**2 - step**2 / 12.0)) for std, step in zip(measured, steps, strict=True)]
+            noise = _one_or_each(scale * worst for worst in _worst_of_kind(rest, kinds))
             models[name] = replace(models.get(name, SensorModel()), noise_std=noise)
+        if any(steps):
+            # One step for all joints: the finest of the kinds, as a reading may not be coarser than the robot's.
+            models[name] = replace(models.get(name, SensorModel()), resolution=min(_worst_of_kind(steps, kinds)))
+    first = twin.sensors[0] if twin.sensors else None
+    alike = len({(joint.joint_vel, joint.joint_vel_span) for joint in twin.sensors}) == 1
+    # A central difference needs samples of the future: what the robot gives its policy is not recorded then.
+    if first is not None and alike and first.joint_vel == "backward":
+        models["joint_vel"] = replace(
+            models.get("joint_vel", SensorModel()),
+            noise_std=0.0,
+            difference_span=first.joint_vel_span,
+            time_constant_s=max(joint.joint_vel_time_constant_s for joint in twin.sensors),
+        )
     position = models.get("joint_pos", SensorModel())
     own = np.broadcast_to(np.asarray(position.bias, np.float64), len(kinds)).tolist()
-    found = {
-        kind: _position_bias(twin, tuple(compress(twin.joint_names, (k == kind for k in kinds)))) for kind in kinds
-    }
-    if any(bias is not None for bias in found.values()):
-        bias = _one_or_each(
-            default if (one := found[kind]) is None else one for kind, default in zip(kinds, own, strict=True)
-        )
+    found = _position_bias(twin, kinds)
+    if any(bias is not None for bias in found):
+        bias = _one_or_each(default if one is None else one for one, default in zip(found, own, strict=True))
         models["joint_pos"] = replace(position, bias=bias)
     return models
+
+
+def _worst_of_kind(values: Sequence[float], kinds: Sequence[bool]) -> list[float]:
+    """Return for each joint the greatest value of a joint of its kind."""
+    worst = {kind: max(compress(values, (k == kind for k in kinds))) for kind in set(kinds)}
+    return [worst[kind] for kind in kinds]
 
 
 def _scaled(values: float | tuple[float, ...], scale: float) -> float | tuple[float, ...]:
@@ -93,17 +115,29 @@ def _one_or_each(values: Iterable[float]) -> float | tuple[float, ...]:
     return each[0] if len(set(each)) == 1 else each
 
 
-CONSTRAINED = 0.5
-"""Share of its prior's standard deviation below which an offset of a position sensor counts as measured."""
+OFFSET_MEASURED = 0.5
+"""Share of its prior's standard deviation below which the offset of a recording counts as measured."""
 
 
-def _position_bias(twin: Twin, joints: Collection[str]) -> float | None:
-    """Return the 2 σ bound on the offset of these position sensors [rad or m]; None if the logs do not identify one."""
-    names = {f"{joint}.pos_bias" for joint in joints}
-    biases = [p for p in twin.parameters if p.identified and p.name in names]
-    # What stayed at its prior says nothing about the sensors, though the fit may have moved it with others.
-    biases = [p for p in biases if p.std < CONSTRAINED * p.prior_std]
-    return max((abs(p.value) + 2.0 * p.std for p in biases), default=None)
+def _position_bias(twin: Twin, kinds: Sequence[bool]) -> list[float | None]:
+    """Return the greatest offset of each joint's position in an episode [rad or m]; None if no recording shows one.
+
+    Each episode draws its own, uniformly, as each recording had its own: the draws have the standard deviation of the
+    offsets over the recordings, of the joint of its kind where it is largest.
+    """
+    logs = [log for log in (*twin.logs.train, *twin.logs.held_out) if log.joint_pos_offset]
+    if not logs:
+        return [None] * len(kinds)
+    value = np.array([log.joint_pos_offset for log in logs])
+    std = np.array([log.joint_pos_offset_std for log in logs])
+    measured = std < OFFSET_MEASURED * OFFSET_STD
+    # The mean of value² + std² is the expected square of the offsets, of which the values are shrunken estimates.
+    squares = np.where(measured, value**2 + std**2, 0.0).sum(axis=0) / np.maximum(1, measured.sum(axis=0))
+    # A uniform distribution over ±a has the standard deviation a/√3.
+    reach: list[float] = np.sqrt(3.0 * squares).tolist()
+    known: list[bool] = measured.any(axis=0).tolist()
+    shown = {kind for kind, one in zip(kinds, known, strict=True) if one}
+    return [worst if kind in shown else None for worst, kind in zip(_worst_of_kind(reach, kinds), kinds, strict=True)]
 
 
 def training_task(task: Task, twin: Twin) -> Task:
@@ -131,7 +165,7 @@ def training_task(task: Task, twin: Twin) -> Task:
         task,
         model=model,
         randomisation=(*task.randomisation, *posterior_randomisation(twin, model, task.robot)),
-        sensors=measured_sensors(task, twin, TRAINING_NOISE),
+        sensors=measured_sensors(task.sensors, task.contract.robot.joints, twin, TRAINING_NOISE),
         action_delay=Delay(lower_s=0.0, upper_s=max(task.action_delay.upper_s, TRAINING_MARGIN * upper)),
     )
 

@@ -40,8 +40,9 @@ GAIN_STD = 0.02
 SERVO_STD = 0.2
 """Relative: servo gains are rarely specified in N·m/rad."""
 DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
-BIAS_STD, BIAS_MAX = 0.01, 0.2
-"""Of a position sensor's zero [rad], or relative to 1 m for a slide joint."""
+OFFSET_STD = 0.03
+"""Of a position sensor's zero in one recording [rad or m]: a hand, a mechanical stop or hanging in friction miss it by
+one or two degrees. It is a random effect of the recording, not a parameter of the robot."""
 EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
 """Relative to the joint's effort limit."""
 
@@ -152,7 +153,6 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
         positive("friction", effort_unit, friction, 0.5, FRICTION_STD * effort, 5.0, FRICTION_MAX * effort),
         positive("damping", damping_unit, damping, 0.5, DAMPING_STD * effort, 10.0, DAMPING_MAX * effort),
         positive("armature", inertia_unit, armature, 0.3, ARMATURE_STD * moved, 5.0, ARMATURE_MAX * moved),
-        make("pos_bias", position_unit, 0.0, BIAS_STD, -BIAS_MAX, BIAS_MAX),
     ]
     actuator = joint_actuator(model, joint)
     if actuator is None:
@@ -177,12 +177,10 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
 
 @dataclass(frozen=True)
 class LogChannel:
-    """Delay and sensor biases between the robot and its log; n sets of values, J joints."""
+    """Delay and effort sensor biases between the robot and its log; n sets of values, J joints."""
 
     delay_s: Array
     """From a command to its effect, shape (n,)."""
-    pos_bias: Array
-    """Measured minus true position [rad or m], shape (n, J)."""
     effort_bias: Array
     """True minus measured effort [N·m or N], shape (n, J)."""
 
@@ -197,11 +195,11 @@ def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> 
     def per_joint(what: str) -> Array:
         return np.stack([pick(f"{joint}.{what}") for joint in joint_names], axis=1)
 
-    return LogChannel(delay_s=pick(DELAY), pos_bias=per_joint("pos_bias"), effort_bias=per_joint("effort_bias"))
+    return LogChannel(delay_s=pick(DELAY), effort_bias=per_joint("effort_bias"))
 
 
 CHANNEL_WHATS = frozenset({"delay", "pos_bias", "effort_bias"})
-"""Parameters that `model_fields` leaves out."""
+"""Parameters that `model_fields` leaves out; files of before offsets belonged to recordings have a `pos_bias`."""
 
 
 def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, Array]:

@@ -1,7 +1,7 @@
 """Schema of a twin file: fitted parameters, measured noise and timing, replay errors and their origin."""
 
 from dataclasses import field
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,20 @@ class SensorNoise(Frozen):
     """[rad/s or m/s]"""
     joint_effort_std: PerJoint = ()
     """[N·m or N]"""
+
+
+class JointReading(Frozen):
+    """How the readings of a joint's sensors come about, as its recordings show it."""
+
+    joint_pos_resolution: NonNegative = 0.0
+    """Step of the position's readings [rad or m]; 0 if they show none."""
+    joint_vel_resolution: NonNegative = 0.0
+    """[rad/s or m/s]"""
+    joint_vel: Literal["measured", "backward", "central"] = "measured"
+    """Whether the speed is a difference of the position over `joint_vel_span` samples of the robot's loop."""
+    joint_vel_span: Annotated[int, Field(ge=0, le=64)] = 0
+    joint_vel_time_constant_s: NonNegative = 0.0
+    """Of a first-order low-pass filter on the difference [s]; 0 for none."""
 
 
 class Interval(Frozen):
@@ -193,6 +207,24 @@ class LogRecord(Frozen):
     origin: Origin = Origin()
     duration_s: Positive | None = None
     """None if unknown."""
+    joint_pos_offset: Annotated[
+        tuple[Finite, ...], Field(max_length=MAX_JOINTS, exclude_if=lambda offset: not offset)
+    ] = ()
+    """Measured minus true position of each joint [rad or m], estimated with this twin; empty if not estimated.
+
+    The encoder's zero is set anew for each recording, so it belongs to the recording, not to the robot.
+    """
+    joint_pos_offset_std: Annotated[PerJoint, Field(exclude_if=lambda std: not std)] = ()
+    """Standard deviation of each offset given the twin's parameters; the prior's where gravity does not show it."""
+
+    @model_validator(mode="after")
+    def _has_one_std_per_offset(self) -> Self:
+        if len(self.joint_pos_offset) != len(self.joint_pos_offset_std):
+            raise ValueError(
+                f"recording {self.name}: {len(self.joint_pos_offset)} offsets have {len(self.joint_pos_offset_std)} "
+                "standard deviations"
+            )
+        return self
 
 
 class Logs(Frozen):
@@ -243,6 +275,10 @@ class TwinRecord:
     covariance: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     """Posterior covariance in the order of `parameters`, shape (P, P); the prior's variance if not identified."""
     noise: SensorNoise = field(default_factory=SensorNoise)
+    sensors: Annotated[
+        tuple[JointReading, ...], Field(max_length=MAX_JOINTS, exclude_if=lambda sensors: not sensors)
+    ] = ()
+    """Per joint in the robot's order; empty if not identified."""
     timing: Timing = field(default_factory=Timing)
     actuators: Annotated[tuple[ActuatorResponse, ...], Field(max_length=MAX_JOINTS)] = ()
     """How motors follow their commands, of the joints whose recordings show it; none for position servos."""
@@ -265,6 +301,8 @@ class TwinRecord:
         count = len(self.parameters)
         if self.covariance.shape != (count, count):
             raise ValueError(f"covariance has shape {self.covariance.shape}, expected ({count}, {count})")
+        if len(self.sensors) not in (0, len(self.joint_names)):
+            raise ValueError(f"{len(self.joint_names)} joints have sensors of {len(self.sensors)}")
         names = [parameter.name for parameter in self.parameters]
         if len(set(names)) != count:
             raise ValueError("a parameter occurs twice")

@@ -1,9 +1,10 @@
 """Recordings made with hidden parameters give them back within the reported 95 % intervals, as often as these say.
 
 One joint, four hidden parameters drawn evenly from ranges in which model files err, 8 s of motion under four sines,
-sensor noise as on the double pendulum. Counted per parameter: the draws in which its own interval, value ± 1.96
-standard deviations, holds the truth; and jointly: those in which the truth lies in the 95 % ellipsoid of the reported
-covariance (squared Mahalanobis distance below 9.488, chi-square with four degrees of freedom).
+sensor noise as on the double pendulum, and an encoder zero of its own. Counted per parameter: the draws in which its
+own interval, value ± 1.96 standard deviations, holds the truth; and jointly: those in which the truth lies in the 95 %
+ellipsoid of the reported covariance (squared Mahalanobis distance below 9.488, chi-square with four degrees of
+freedom).
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from physai.sim.calibration.calibrate import calibrate
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
+from physai.sim.twin.parameters import OFFSET_STD
 
 Array = NDArray[np.float64]
 Recorder = Callable[..., RobotLog]
@@ -44,18 +46,30 @@ class Draw:
     """Squared Mahalanobis distance of the truth from the estimate."""
     half_width: Array
     """Of the intervals, in shares of the ranges the truth was drawn from."""
+    offset_error: float
+    """Of the encoder's zero, in its reported standard deviations."""
+    offset_std: float
+    """[rad]"""
 
 
 def draw(robot: Robot, record: Recorder, seed: int) -> Draw:
     random = np.random.default_rng([7, seed])
     truth = {name: random.uniform(*bounds) for name, bounds in HIDDEN.items()}
-    log = record(robot, truth, seed=seed, seconds=8.0)
+    offset = random.normal(0.0, OFFSET_STD)
+    log = record(robot, truth, seed=seed, seconds=8.0, offset=offset)
     twin = calibrate(robot, [log], only=tuple(HIDDEN), num_threads=1, time_budget_s=1e6).twin
     assert [parameter.name for parameter in twin.parameters] == list(HIDDEN)
+    (recording,) = twin.logs.train
     half = np.array([1.96 * parameter.std for parameter in twin.parameters])
     error = twin.values - np.array(list(truth.values()))
     distance = float(error @ np.linalg.solve(twin.covariance, error))
-    return Draw(within=np.abs(error) <= half, distance=distance, half_width=half / RANGES)
+    return Draw(
+        within=np.abs(error) <= half,
+        distance=distance,
+        half_width=half / RANGES,
+        offset_error=(recording.joint_pos_offset[0] - offset) / recording.joint_pos_offset_std[0],
+        offset_std=recording.joint_pos_offset_std[0],
+    )
 
 
 @pytest.mark.slow

@@ -110,13 +110,15 @@ def test_radians_of_hinges_say_nothing_about_metres_of_slides() -> None:
         parameters=(offset(cart, 0.001, 0.0005), offset(pole, -0.1, 0.01)),
         covariance=np.diag([2.5e-7, 1e-4]),
     )
-    found = measured_sensors(task, twin, 2.0)["joint_pos"]
+    found = measured_sensors(task.sensors, task.contract.robot.joints, twin, 2.0)["joint_pos"]
     assert found.noise_std == pytest.approx((2e-4, 6e-3))
     assert found.bias == pytest.approx((0.002, 0.12))  # the value and twice its standard deviation
     # Where only one kind is identified, the other keeps the task's own.
     half = replace(twin, parameters=twin.parameters[1:], covariance=np.array([[1e-4]]))
     own = replace(task, sensors={"joint_pos": SensorModel(bias=0.005)})
-    assert measured_sensors(own, half, 1.0)["joint_pos"].bias == pytest.approx((0.005, 0.12))
+    assert measured_sensors(own.sensors, own.contract.robot.joints, half, 1.0)["joint_pos"].bias == pytest.approx(
+        (0.005, 0.12)
+    )
 
 
 def test_the_twins_model_takes_the_place_of_the_nominal_one() -> None:

@@ -67,7 +67,13 @@ def test_names_of_nothing_are_refused(pendulum: Robot) -> None:
 
 
 def test_what_lies_between_robot_and_log() -> None:
-    found = channel(("a", "b"), ["command.delay", "b.pos_bias"], np.array([[0.01, 0.2], [0.02, 0.3]]))
+    found = channel(("a", "b"), ["command.delay", "b.effort_bias"], np.array([[0.01, 0.2], [0.02, 0.3]]))
     assert found.delay_s.tolist() == [0.01, 0.02]
-    assert found.pos_bias.tolist() == [[0.0, 0.2], [0.0, 0.3]]
-    assert found.effort_bias.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert found.effort_bias.tolist() == [[0.0, 0.2], [0.0, 0.3]]
+
+
+def test_an_encoders_zero_is_no_parameter_of_the_robot(pendulum: Robot) -> None:
+    for drive in ("effort", "command"):
+        assert not [parameter for parameter in catalogue(pendulum, drive) if parameter.name.endswith(".pos_bias")]
+    # Files of twins fitted when it was one can still be read.
+    assert model_fields(pendulum.model, ["hinge.pos_bias"], np.array([[0.1]])) == {}

@@ -29,6 +29,9 @@ class Linearisation:
     """Derivatives by parameters in prior units, shape (W, S, P)."""
     log_index: Indices
     start_s: Array
+    shared: Array | None = None
+    """Variance of the gradient that the offsets of the recordings cause, shape (P, P), see `RandomEffects.shared`; None
+    for none."""
 
     @property
     def information(self) -> Array:
@@ -75,6 +78,10 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
     gradient = (
         _gradient_covariance(linear, chosen) * _small_sample_factor(linear) ** 2 * count / max(1, count - len(chosen))
     )
+    # An offset moves all windows of its recording alike, so the scatter between windows does not show it. Like the
+    # parameters' distances from their priors, the offsets' are draws of known size.
+    if linear.shared is not None:
+        gradient += linear.shared[np.ix_(chosen, chosen)]
     fitted = held @ (gradient + np.eye(len(chosen))) @ held
     # An error in another parameter would have moved the chosen ones by this much per unit. As cross-covariance it makes
     # draws preserve combinations that the recordings determine, such as a product of mass and lever arm.

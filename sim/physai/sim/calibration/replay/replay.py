@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration.replay.bootstrap import Resamples, interval
 from physai.sim.calibration.replay.drive import Responses, choose_drive, responses_of, servo_gain_factors
+from physai.sim.calibration.replay.random_effects import RandomEffects
 from physai.sim.calibration.replay.simulate import Simulator
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.engines.mujoco import quiet_model
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
-from physai.sim.twin.parameters import Drive, LogChannel, channel
+from physai.sim.twin.parameters import OFFSET_STD, Drive, LogChannel, channel
 from physai.sim.twin.record import Interval
 from physai.sim.twin.twin import Twin
 
@@ -45,6 +46,12 @@ class ReplayScore:
     seed: int
     positions: Array
     """Positions of the twin at the samples of `windows`, shape (W, M, J)."""
+    offsets: Array
+    """Measured minus true position that the R recordings show under this model [rad or m], shape (R, J)."""
+    offset_std: Array
+    """Standard deviation of the offsets given the model, shape (R, J)."""
+    effects: RandomEffects
+    """What start states and offsets explain of the errors."""
 
     @property
     def rmse(self) -> tuple[Interval, ...]:
@@ -122,6 +129,13 @@ def score_record(score: ReplayScore) -> dict[str, Any]:
         "logs": {
             log: dict(zip(names, (float(x) for x in errors), strict=True)) for log, errors in score.per_log().items()
         },
+        "joint_pos_offset": {
+            log.name: {
+                name: {"value": float(value), "std": float(std)}
+                for name, value, std in zip(names, values, stds, strict=True)
+            }
+            for log, values, stds in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
+        },
     }
 
 
@@ -186,23 +200,49 @@ def score_windows(
     seed: int,
     num_threads: int,
     responses: Sequence[Responses] | None = None,
+    like: ReplayScore | None = None,
 ) -> ReplayScore:
-    """Score one model on windows; see `replay` and `Simulator`."""
+    """Score one model on windows; see `replay` and `Simulator`.
+
+    The encoder's zero is set anew for each recording, so it is no error of the model. Each half of a recording is
+    replayed with the offsets that the other half shows: no window is scored with what was estimated from it.
+
+    Args:
+        model: compiled model.
+        through: delay and biases.
+        robot: the recorded robot.
+        windows: the windows.
+        seed: seed of the bootstrap.
+        num_threads: threads; 0 for one per available processor.
+        responses: of the motors in each recording, to replay from commands.
+        like: score of a similar model on the same windows, of which derivatives by start states and offsets are kept.
+    """
     drive = choose_drive(robot, windows.logs)
     factors = servo_gain_factors(robot, windows.logs, drive)
     quiet = quiet_model(model)
-    parts: list[Array] = []
-    for chosen in np.array_split(np.arange(len(windows)), -(-len(windows) // WINDOWS_AT_ONCE)):
-        part = windows.subset(chosen)
-        gains = None if factors is None else factors[part.log_index]
-        threads = num_threads or len(os.sched_getaffinity(0))
-        simulator = Simulator(quiet, part, drive, num_threads=threads, gains=gains, responses=responses)
-        parts.append(simulator.positions({}, through)[0])
-    positions = np.concatenate(parts)
+    threads = num_threads or len(os.sched_getaffinity(0))
+
+    def positions_of(whole: Windows) -> Array:
+        parts: list[Array] = []
+        for chosen in np.array_split(np.arange(len(whole)), -(-len(whole) // WINDOWS_AT_ONCE)):
+            part = whole.subset(chosen)
+            gains = None if factors is None else factors[part.log_index]
+            simulator = Simulator(quiet, part, drive, num_threads=threads, gains=gains, responses=responses)
+            parts.append(simulator.positions({}, through)[0])
+        return np.concatenate(parts)
+
+    def errors_of(moved: Windows) -> Array:
+        return positions_of(moved) - moved.target
+
+    effects = RandomEffects(errors_of, windows) if like is None else like.effects.of_errors(errors_of)
+    by_half, half = effects.halves()
+    scored = replace(windows, offset=effects.estimate(by_half)[half ^ 1])
+    positions = positions_of(scored)
     error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
     # Clipped, so that a world on the way to divergence cannot outweigh all others.
     squared = (np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1)
-    return ReplayScore(windows, robot.spec.joint_names, squared, seed, positions)
+    offsets, std = effects.estimate(), OFFSET_STD * effects.offsets.std
+    return ReplayScore(scored, robot.spec.joint_names, squared, seed, positions, offsets, std, effects)
 
 
 def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:

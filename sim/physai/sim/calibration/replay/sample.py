@@ -30,8 +30,8 @@ def replay_sample(twin: Twin, robot: Robot, score: ReplayScore) -> ReplaySample 
     simulator = Simulator(model, windows, drive, num_threads=1)
     factors = servo_gain_factors(robot, windows.logs, drive)
     gains = np.ones(len(windows)) if factors is None else factors[windows.log_index]
-    start = np.concatenate([simulator.starts(through)[0], windows.joint_vel], axis=1)
-    target = windows.target - through.pos_bias[0]
+    start = np.concatenate([simulator.starts(), windows.joint_vel], axis=1)
+    target = windows.target - windows.offset[:, None]
     # A model without actuators has an empty input, which a row of the file may not be.
     controls = simulator.controls(through).reshape(len(windows), -1) if model.nu else np.zeros((len(windows), steps))
     sample = ReplaySample(

@@ -73,7 +73,7 @@ class Simulator:
         parts: list[Array] = []
         for first in range(0, count, self.variants_at_once):
             part = slice(first, min(count, first + self.variants_at_once))
-            through = LogChannel(channel.delay_s[part], channel.pos_bias[part], channel.effort_bias[part])
+            through = LogChannel(channel.delay_s[part], channel.effort_bias[part])
             parts.append(self._positions({name: values[part] for name, values in fields.items()}, through))
         return np.concatenate(parts)
 
@@ -81,7 +81,7 @@ class Simulator:
         variants, windows = len(channel.delay_s), self.windows
         batch = self._batch(variants)
         self._write(batch, fields, variants)
-        start = self.starts(channel)
+        start = np.repeat(self.starts()[None], variants, axis=0)
         # Stage 0: nothing derived is needed before `rollout`, which computes it from the start states.
         batch.reset(stage=0)
         qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
@@ -93,7 +93,7 @@ class Simulator:
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
         record = record.reshape(variants, len(windows), self.steps, -1)
         path = np.concatenate([start[:, :, None], record], axis=2)
-        return self._at_samples(path) + channel.pos_bias[:, None, None]
+        return self._at_samples(path) + windows.offset[None, :, None]
 
     def _at_samples(self, path: Array) -> Array:
         """Interpolate (K, W, steps + 1, J) linearly at the compared samples."""
@@ -103,9 +103,9 @@ class Simulator:
         rows = np.arange(len(self.windows))[:, None]
         return path[:, rows, low] * (1.0 - share) + path[:, rows, low + 1] * share
 
-    def starts(self, channel: LogChannel) -> Array:
-        """Return the true positions at the windows' starts, shape (K, W, J)."""
-        return self.windows.joint_pos[None] - channel.pos_bias[:, None]
+    def starts(self) -> Array:
+        """Return the true positions at the windows' starts, shape (W, J)."""
+        return self.windows.joint_pos - self.windows.offset
 
     def controls(self, channel: LogChannel) -> Array:
         """Return the actuator inputs, shape (K·W, steps, nu)."""
@@ -116,8 +116,10 @@ class Simulator:
         for variant, number in enumerate(which):
             for joint, actuator in enumerate(self._actuators):
                 if actuator is not None:
-                    shift = -channel.pos_bias if self._servo[joint] else channel.effort_bias
-                    controls[variant, :, :, actuator] = signals[number][:, :, joint] + shift[variant, joint]
+                    servo, bias = self._servo[joint], channel.effort_bias[variant, joint]
+                    # A servo's encoder has the offset, too: its target is in the sensor's zero.
+                    shift = -self.windows.offset[:, joint, None] if servo else bias
+                    controls[variant, :, :, actuator] = signals[number][:, :, joint] + shift
         return controls.reshape(-1, self.steps, self.model.nu)
 
     def _drive(self, delay_s: float) -> Array:

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from physai.sim.logs import RobotLog
 from physai.sim.logs.signals.noise import noise_std
+from physai.sim.logs.signals.speed import speed_origin
 
 Array = npt.NDArray[np.float64]
 
@@ -46,14 +47,16 @@ class StateEstimate:
         """Return the typical errors of positions and speeds, shape (J,) each.
 
         For positions, from left-out predictions, reduced by the smoothing. For speeds, from the difference between the
-        slopes of parabola and cubic, which includes the parabola's bias; for measured speeds, their noise.
+        slopes of parabola and cubic, which includes the parabola's bias; for measured speeds, their noise, and for
+        those that the robot computes from earlier positions, how much they change during their lag.
         """
         log = self._log
         if self.half_width_s is None and log.joint_vel is not None:
             noise = [
                 (noise_std(x, []), noise_std(v, [])) for x, v in zip(log.joint_pos.T, log.joint_vel.T, strict=True)
             ]
-            return np.array([pos for pos, _ in noise]), np.array([vel for _, vel in noise])
+            late = np.array([_lateness(log.time, x, v) for x, v in zip(log.joint_pos.T, log.joint_vel.T, strict=True)])
+            return np.array([pos for pos, _ in noise]), np.hypot(np.array([vel for _, vel in noise]), late)
         width, last = self.half_width_s or 0.0, len(log.time) - MIN_SAMPLES
         tried = np.arange(MIN_SAMPLES, max(last, MIN_SAMPLES + 1), max(1, last // _TRIED)).tolist()
         plain = [self._parabola(sample, width, leave_out=False)[1] for sample in tried]
@@ -101,3 +104,13 @@ class StateEstimate:
         powers = np.vander(np.asarray(time[chosen] - time[sample]), degree + 1, increasing=True)
         solution = np.linalg.lstsq(powers, self._log.joint_pos[chosen], rcond=None)[0]
         return solution[0], solution[1]
+
+
+def _lateness(time: Array, position: Array, speed: Array) -> float:
+    """Return how far a speed computed as a backward difference is behind, root mean square; 0 if it is measured."""
+    origin = speed_origin(time, position, speed)
+    if origin is None or origin.kind != "backward":
+        return 0.0
+    # A difference over k samples is the speed half of them earlier.
+    ahead = speed[origin.span :] - speed[: -origin.span]
+    return 0.5 * float(np.sqrt((ahead**2).mean()))

@@ -48,13 +48,15 @@ class Windows:
     """Times of the compared samples after the start [s], shape (W, M)."""
     target: Array
     """Measured positions at these times, shape (W, M, J)."""
+    offset: Array
+    """Measured minus true position [rad or m], shape (W, J): the encoder's zero in the window's recording."""
 
     def __len__(self) -> int:
         return len(self.start_s)
 
     def subset(self, chosen: npt.NDArray[np.int64]) -> "Windows":
         """Return the windows with these indices, which must be ascending."""
-        names = ("log_index", "start_s", "joint_pos", "joint_vel", "start_std", "sample_s", "target")
+        names = ("log_index", "start_s", "joint_pos", "joint_vel", "start_std", "sample_s", "target", "offset")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def thinned(self, count: int) -> "Windows":
@@ -118,7 +120,8 @@ def cut(
         parts.append((log.time[starts], position, speed, std, sample_s, log.joint_pos[samples]))
         index.extend([number] * len(starts))
     start_s, position, speed, std, sample_s, target = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return Windows(window_s, tuple(logs), np.array(index), start_s, position, speed, std, sample_s, target)
+    offset = np.zeros_like(position)
+    return Windows(window_s, tuple(logs), np.array(index), start_s, position, speed, std, sample_s, target, offset)
 
 
 def _impossible(log: RobotLog, effort_limits: Sequence[float]) -> npt.NDArray[np.int64]:

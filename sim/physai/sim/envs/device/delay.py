@@ -28,7 +28,7 @@ class DeviceSensors:
         Raises:
             TaskError: see `SensorLayout.of`.
         """
-        layout = SensorLayout.of(task, engine)
+        layout = SensorLayout.of(task, engine, step_dt)
         self._slices, self._sources = layout.slices, layout.sources
         self._active = active
         self._std = torch.as_tensor(layout.noise_std).to(device)
@@ -36,13 +36,19 @@ class DeviceSensors:
         self._biased = active and bool(layout.bias.any())
         self._noisy = active and bool(layout.noise_std.any())
         self._quat = layout.slices.get("imu_quat") if active else None
-        self._bias = torch.zeros(engine.num_worlds, len(layout.bias), device=device)
+        count, width = engine.num_worlds, len(layout.bias)
+        self._bias = torch.zeros(count, width, device=device)
+        self._readings = layout.readings
+        joints = self._readings.position.stop - self._readings.position.start
+        span, filtered = (self._readings.span, self._readings.filtered) if active else (0, False)
+        self._positions = torch.zeros(span, count, joints, device=device)
+        self._smooth = torch.zeros(count, width if filtered else 0, device=device)
         self._delay, self._step_dt = task.sensor_delay, step_dt
         depth = 1 + (round(task.sensor_delay.upper_s / step_dt) if active else 0)
-        self._past = torch.zeros(depth, engine.num_worlds, len(layout.bias), device=device)
-        self._lag = torch.zeros(engine.num_worlds, dtype=torch.int64, device=device)
-        self._fresh = torch.ones(engine.num_worlds, dtype=torch.bool, device=device)
-        self._worlds = torch.arange(engine.num_worlds, device=device)
+        self._past = torch.zeros(depth, count, width, device=device)
+        self._lag = torch.zeros(count, dtype=torch.int64, device=device)
+        self._fresh = torch.ones(count, dtype=torch.bool, device=device)
+        self._worlds = torch.arange(count, device=device)
 
     def reset(self, mask: torch.Tensor, seeds: Seeds) -> None:
         """Draws bias and lag for the new episodes of the masked worlds; seeds are those of all worlds."""
@@ -56,26 +62,46 @@ class DeviceSensors:
 
     def live(self) -> dict[str, torch.Tensor]:
         """What a restart needs, first axis the world."""
-        return {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
+        state = {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
+        return state | {"positions": self._positions.swapaxes(0, 1), "smooth": self._smooth}
 
     def measure(self, seeds: Seeds, steps: torch.Tensor) -> dict[str, torch.Tensor]:
         """One sample of every field, float32, shape (num_worlds, size) each."""
         sample = torch.cat([source().float() for source in self._sources], dim=1)
         if self._active:
-            sample = sample + self._bias
-        if self._noisy:
-            sample = sample + self._std * normal(seeds, Stream.NOISE, sample.shape[1], steps=steps + 1)
-        if self._quat is not None:
-            # Isotropic noise on the unit sphere is a rotation by twice as much about a random axis.
-            quat = sample[:, self._quat]
-            sample[:, self._quat] = quat / (quat * quat).sum(dim=1, keepdim=True).sqrt()
+            sample = self._read(sample, seeds, steps)
         if len(self._past) > 1:
             older = torch.cat([sample[None], self._past[:-1]])
             # A new episode has no past: its first sample fills the whole history.
             self._past.copy_(torch.where(self._fresh[:, None], sample, older))
-            self._fresh.zero_()
             sample = self._past[self._lag, self._worlds]
+        self._fresh.zero_()
         return {name: sample[:, part] for name, part in self._slices.items()}
+
+    def _read(self, truth: torch.Tensor, seeds: Seeds, steps: torch.Tensor) -> torch.Tensor:
+        """The readings for true values, shape (num_worlds, width)."""
+        readings, new = self._readings, self._fresh[:, None]
+        # In all worlds, where the host's pipeline picks those with a new episode: a captured graph has fixed shapes.
+        if self._smooth.shape[1]:
+            self._smooth.copy_(torch.where(new, truth, self._smooth))
+        if len(self._positions):
+            std = self._std[readings.position].repeat(len(self._positions))
+            noise = std * normal(seeds, Stream.HISTORY, len(std))
+            before = torch.stack(readings.before(truth, self._bias, noise))
+            self._positions.copy_(torch.where(new, before, self._positions))
+        errors = self._bias
+        if self._noisy:
+            errors = errors + self._std * normal(seeds, Stream.NOISE, len(self._std), steps=steps + 1)
+        older = self._positions[-1] if len(self._positions) else None
+        sample = readings.read(truth, errors, self._smooth, older)
+        if len(self._positions):
+            newest = sample[:, readings.position][None]
+            self._positions.copy_(torch.cat([newest, self._positions[:-1]]))
+        if self._quat is not None:
+            # Isotropic noise on the unit sphere is a rotation by twice as much about a random axis.
+            quat = sample[:, self._quat]
+            sample[:, self._quat] = quat / (quat * quat).sum(dim=1, keepdim=True).sqrt()
+        return sample
 
 
 class DeviceDelay:
