@@ -135,7 +135,7 @@ def _position_bias(twin: Twin, kinds: Sequence[bool]) -> list[float | None]:
     squares = np.where(measured, value**2 + std**2, 0.0).sum(axis=0) / np.maximum(1, measured.sum(axis=0))
     # A uniform distribution over ±a has the standard deviation a/√3.
     reach: list[float] = np.sqrt(3.0 * squares).tolist()
-    known: list[bool] = measured.any(axis=0).tolist()
+    known = [bool(column.any()) for column in measured.T]
     shown = {kind for kind, one in zip(kinds, known, strict=True) if one}
     return [worst if kind in shown else None for worst, kind in zip(_worst_of_kind(reach, kinds), kinds, strict=True)]
 
