@@ -126,7 +126,7 @@ class JointFriction:
             state: `qvel` and the fields of `FORCES`, shape (n, nv) each.
         """
         xp = array_api_compat.array_namespace(coulomb)
-        device = array_api_compat.device(coulomb)
+        device: Any = coulomb.device
         joints = friction_joints(model)
         dofs = np.asarray(model.jnt_dofadr)[joints].astype(np.int64)
         self._joints, self._dofs = (xp.asarray(index, device=device) for index in (joints, dofs))

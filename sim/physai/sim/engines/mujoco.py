@@ -146,7 +146,6 @@ class MujocoEngine:
         if self._friction is not None:
             arrays[_LOAD] = self._friction.load.copy()
             if parameters:
-                # What is expanded there is the friction of one step.
                 arrays[_PARAMETER_PREFIX + _COULOMB] = self._friction.coulomb.copy()
         return arrays
 
@@ -154,8 +153,11 @@ class MujocoEngine:
         for key in snapshot:
             if key.startswith(_PARAMETER_PREFIX):
                 name = key.removeprefix(_PARAMETER_PREFIX)
-                own = self._friction is not None and name == _COULOMB
-                put(self._friction.coulomb if own else self._batch.expand(name), snapshot, key)
+                # What a batch holds for it is the friction of one step.
+                if self._friction is not None and name == _COULOMB:
+                    put(self._friction.coulomb, snapshot, key)
+                else:
+                    put(self._batch.expand(name), snapshot, key)
         if self._friction is not None:
             put(self._friction.load, snapshot, _LOAD)
         put(self._batch.state, snapshot, "state")

@@ -111,7 +111,9 @@ class WarpDeviceEngine:
         self._most = {name: torch.zeros_like(needed) for name, needed in self._needed.items()}
         self._refresh()
 
-    def _put(self, model: Any, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None) -> None:
+    def _put(
+        self, model: Any, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None
+    ) -> None:
         declared = self._mjw.Model.__dataclass_fields__
         varying = {name for name, field in declared.items() if getattr(field.type, "shape", ())[:1] == ("*",)}
         unknown = sorted(set(parameters) - varying)

@@ -13,7 +13,8 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.errors import ModelError, unknown_name
+from physai.sim import friction as friction_terms
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids, servo_gains
 from physai.sim.twin import inertia
@@ -45,6 +46,16 @@ BIAS_STD, BIAS_MAX = 0.01, 0.2
 EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
 """Relative to the joint's effort limit."""
 
+STRIBECK_SPEED, STRIBECK_SPEED_STD, STRIBECK_SPEED_MIN, STRIBECK_SPEED_MAX = 0.2, 0.1, 0.02, 1.0
+"""Of a hinge [rad/s], or of a slide joint in units of `SLIDE_SPEED`: servos lie between 0.1 and 1 rad/s."""
+SLIDE_SPEED = 0.1
+"""Speed of a slide joint that counts as 1 rad/s of a hinge [m/s]."""
+STRIBECK_EXPONENT, STRIBECK_EXPONENT_STD = 1.0, 0.3
+LOAD_STD, LOAD_MAX, LOAD_STRIBECK_MAX = 0.1, 0.6, 0.4
+"""Friction per unit of load; both together stay below 1, at which a motor could never move its joint."""
+QUADRATIC_STD, QUADRATIC_MAX = 0.1, 1.0
+"""Friction per squared load, relative to the inverse of the joint's effort limit."""
+
 DELAY = "command.delay"
 EFFORT_FALLBACK = 1.0
 """Effort limit assumed for a joint without one [N·m or N]; it only scales the friction prior."""
@@ -62,14 +73,26 @@ class Parameter:
     upper: float
 
 
-def catalogue(robot: Robot, drive: Drive) -> tuple[Parameter, ...]:
-    """Return every parameter of the robot that can affect a replay with this input."""
+def catalogue(robot: Robot, drive: Drive, friction: str = "coulomb") -> tuple[Parameter, ...]:
+    """Return every parameter of the robot that can affect a replay with this input.
+
+    Args:
+        robot: the nominal robot.
+        drive: input of the replay.
+        friction: friction model of its joints, a key of `physai.sim.friction.MODELS`.
+
+    Raises:
+        UnknownNameError: there is no such friction model.
+    """
+    if friction not in friction_terms.MODELS:
+        raise unknown_name("friction model", friction, friction_terms.MODELS)
     parameters: list[Parameter] = []
     for body in fitted_bodies(robot.model):
         parameters.extend(_body_parameters(robot.model, body))
     inertias = _joint_inertias(robot.model)
     for joint, inertia_now in zip(joint_ids(robot.model), inertias, strict=True):
         parameters.extend(_joint_parameters(robot, joint, inertia_now, drive))
+        parameters.extend(_friction_parameters(robot, joint, friction))
     if drive == "command":
         delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
         parameters.append(delay)
@@ -175,6 +198,30 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
     return parameters
 
 
+def _friction_parameters(robot: Robot, joint: int, model: str) -> list[Parameter]:
+    """Return the terms of a friction model; all of them at their priors are Coulomb and viscous friction."""
+    name = str(robot.model.joint(joint).name)
+    slide = int(robot.model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE
+    effort = robot.spec.joints[robot.spec.joint_names.index(name)].effort_limit or EFFORT_FALLBACK
+    unit, speed_unit, speed = ("N", "m/s", SLIDE_SPEED) if slide else ("N·m", "rad/s", 1.0)
+    low, high = STRIBECK_SPEED_MIN * speed, STRIBECK_SPEED_MAX * speed
+    kinds: dict[str, tuple[str, float, float, float, float]] = {
+        "stribeck_friction": (unit, 0.0, FRICTION_STD * effort, 0.0, FRICTION_MAX * effort),
+        "stribeck_speed": (speed_unit, STRIBECK_SPEED * speed, STRIBECK_SPEED_STD * speed, low, high),
+        "stribeck_exponent": ("", STRIBECK_EXPONENT, STRIBECK_EXPONENT_STD, 0.5, 2.0),
+        "load_friction": ("", 0.0, LOAD_STD, 0.0, LOAD_MAX),
+        "load_stribeck": ("", 0.0, LOAD_STD, 0.0, LOAD_STRIBECK_MAX),
+        "quadratic": (f"1/({unit})", 0.0, QUADRATIC_STD / effort, 0.0, QUADRATIC_MAX / effort),
+    }
+    found: list[Parameter] = []
+    for term in friction_terms.MODELS[model]:
+        unit_of, prior, std, lower, upper = kinds[term.removesuffix("_motor").removesuffix("_external")]
+        found.append(
+            Parameter(name=f"{name}.{term}", unit=unit_of, prior=prior, prior_std=std, lower=lower, upper=upper)
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class LogChannel:
     """Delay and sensor biases between the robot and its log; n sets of values, J joints."""
@@ -217,6 +264,7 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
 
     Raises:
         UnknownNameError: the model has no such body, joint or kind of parameter.
+        ModelError: the model has no room for friction terms; see `physai.sim.friction.reserve`.
     """
     fields: dict[str, Array] = {}
 
@@ -257,6 +305,11 @@ def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -
     simple = {"friction": "dof_frictionloss", "damping": "dof_damping", "armature": "dof_armature"}
     if what in simple:
         field(simple[what])[:, dof] = column
+        return
+    if what in friction_terms.TERMS or what in friction_terms.BOTH:
+        if joint not in friction_terms.friction_joints(model):
+            raise ModelError(f"joint {owner} has no room for the parameter {what}; load its model with load_robot")
+        field(friction_terms.FIELD)[:, joint, friction_terms.column(what)] = column[:, None]
         return
     actuator = joint_actuator(model, joint)
     if actuator is None or what not in ("effort_gain", "kp", "kd", "effort_limit"):

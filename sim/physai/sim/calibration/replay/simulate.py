@@ -8,8 +8,10 @@ import numpy.typing as npt
 from mujoco.batch import Batch
 
 from physai.sdk.base.errors import ModelError
+from physai.sim import friction
 from physai.sim.calibration.replay.drive import DriveSignal, is_servo
 from physai.sim.calibration.replay.windows import Windows
+from physai.sim.engines.mujoco import batch_friction
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive, LogChannel
 
@@ -78,12 +80,27 @@ class Simulator:
         qpos[:, self._qpos] = start.reshape(-1, len(self._qpos))
         qvel[:, self._dof] = np.tile(windows.joint_vel, (variants, 1))
         controls = self._controls(channel)
-        record = batch.rollout(self.steps, controls, record=("qpos",))["qpos"][:, :, self._qpos]
+        record = self._rollout(batch, controls)[:, :, self._qpos]
         # A diverged world repeats its last state, which must not look like a good fit.
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
         record = record.reshape(variants, len(windows), self.steps, -1)
         path = np.concatenate([start[:, :, None], record], axis=2)
         return self._at_samples(path) + channel.pos_bias[:, None, None]
+
+    def _rollout(self, batch: Batch, controls: Array) -> Array:
+        """Return the positions after each step, shape (K·W, steps, nq)."""
+        varied = batch.expanded(friction.FIELD) is not None
+        rubbing = batch_friction(self.model, batch, varied=varied)
+        if rubbing is None:
+            return batch.rollout(self.steps, controls, record=("qpos",))["qpos"]
+        record = np.empty((len(controls), self.steps, self.model.nq))
+        qpos = batch.bind("qpos")
+        for step in range(self.steps):
+            rubbing.apply()
+            batch.rollout(1, controls[:, step : step + 1], record=())
+            rubbing.measure()
+            record[:, step] = qpos
+        return record
 
     def _at_samples(self, path: Array) -> Array:
         """Interpolate (K, W, steps + 1, J) linearly at the compared samples."""
