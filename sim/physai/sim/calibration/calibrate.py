@@ -83,7 +83,8 @@ def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...
     if all(len(logs) < 2 * len(group) for group in groups):
         groups = tuple((number,) for number in range(len(logs)))
     held: set[int] = set()
-    for place in np.random.default_rng(seed).permutation(len(groups)).tolist():
+    order: list[int] = np.random.default_rng(seed).permutation(len(groups)).tolist()
+    for place in order:
         if len(held) < count and 2 * len(held | set(groups[place])) <= max(len(logs), 2 * count):
             held |= set(groups[place])
     train = tuple(log for number, log in enumerate(logs) if number not in held)
