@@ -14,7 +14,7 @@ from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
 from physai.sim.calibration.measured import held_out_lag, measured_noise, measured_timing
-from physai.sim.calibration.replay.drive import choose_drive
+from physai.sim.calibration.replay.drive import choose_drive, servo_saturation
 from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
     WINDOW_MIN_S,
@@ -138,9 +138,10 @@ def calibrate(
     )
     _require_motion(windows)
     threads = num_threads or len(os.sched_getaffinity(0))
+    saturation = servo_saturation(robot, train)
 
     def parameters_with(model: str) -> tuple[Parameter, ...]:
-        return _select(catalogue(robot, drive, model), only)
+        return _select(catalogue(robot, drive, model, saturation=saturation), only)
 
     search = Search(
         robot=robot,

@@ -40,6 +40,8 @@ GAIN_STD = 0.02
 """Relative: motor constants are known to a few per cent."""
 SERVO_STD = 0.2
 """Relative: servo gains are rarely specified in N·m/rad."""
+SATURATION_STD = 0.02
+"""Relative: the duty cycle that a servo reports is exact, its position error is off by a control period."""
 DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
 BIAS_STD, BIAS_MAX = 0.01, 0.2
 """Of a position sensor's zero [rad], or relative to 1 m for a slide joint."""
@@ -73,13 +75,17 @@ class Parameter:
     upper: float
 
 
-def catalogue(robot: Robot, drive: Drive, friction: str = "coulomb") -> tuple[Parameter, ...]:
+def catalogue(
+    robot: Robot, drive: Drive, friction: str = "coulomb", *, saturation: float | None = None
+) -> tuple[Parameter, ...]:
     """Return every parameter of the robot that can affect a replay with this input.
 
     Args:
         robot: the nominal robot.
         drive: input of the replay.
         friction: friction model of its joints, a key of `physai.sim.friction.MODELS`.
+        saturation: position error at which the only servo gives its full effort, if measured [rad or m]. It takes the
+            place of the gain kp, which is the effort limit divided by it.
 
     Raises:
         UnknownNameError: there is no such friction model.
@@ -93,10 +99,27 @@ def catalogue(robot: Robot, drive: Drive, friction: str = "coulomb") -> tuple[Pa
     for joint, inertia_now in zip(joint_ids(robot.model), inertias, strict=True):
         parameters.extend(_joint_parameters(robot, joint, inertia_now, drive))
         parameters.extend(_friction_parameters(robot, joint, friction))
+    if saturation is not None:
+        parameters = [_saturation(parameter, parameters, saturation) for parameter in parameters]
     if drive == "command":
         delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
         parameters.append(delay)
     return tuple(parameters)
+
+
+def _saturation(parameter: Parameter, parameters: Sequence[Parameter], saturation: float) -> Parameter:
+    """Return the measured saturation in place of the gain of a servo that has an effort limit."""
+    owner, what = parameter.name.rsplit(".", 1)
+    if what != "kp" or all(other.name != f"{owner}.effort_limit" for other in parameters):
+        return parameter
+    return Parameter(
+        name=f"{owner}.saturation_error",
+        unit=parameter.unit.rsplit("/", 1)[-1],
+        prior=saturation,
+        prior_std=SATURATION_STD * saturation,
+        lower=0.5 * saturation,
+        upper=2.0 * saturation,
+    )
 
 
 def fitted_bodies(model: Any) -> list[int]:
@@ -278,8 +301,11 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
         owner, what = name.rsplit(".", 1)
         if what in inertia.NAMES:
             bodies.setdefault(_body_id(model, owner), []).append((inertia.NAMES.index(what), column))
-        elif what not in CHANNEL_WHATS:
+        elif what not in CHANNEL_WHATS and what != "saturation_error":
             _write_joint(model, owner, what, column, field)
+    for name, column in zip(names, values.T, strict=True):
+        if name.endswith(".saturation_error"):
+            _write_saturation(model, name.rsplit(".", 1)[0], column, field)
     for body, changes in bodies.items():
         ten = np.repeat(inertia.numbers(model, body)[None], len(values), axis=0)
         for index, column in changes:
@@ -295,6 +321,17 @@ def _body_id(model: Any, name: str) -> int:
     if body < 0:
         raise unknown_name("body", name, (str(model.body(b).name) for b in range(model.nbody)))
     return body
+
+
+def _write_saturation(model: Any, owner: str, column: Array, field: Any) -> None:
+    """Set a servo's gain to its effort limit, which is written already, divided by its saturation error."""
+    joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, owner)
+    actuator = joint_actuator(model, joint) if joint >= 0 else None
+    if actuator is None:
+        raise unknown_name("joint", owner, (str(model.joint(j).name) for j in range(model.njnt)))
+    gain = field("actuator_forcerange")[:, actuator, 1] / column
+    field("actuator_gainprm")[:, actuator, 0] = gain
+    field("actuator_biasprm")[:, actuator, 1] = -gain
 
 
 def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -> None:
