@@ -55,21 +55,27 @@ FIELD = "jnt_user"
 _MARK = 3305.0
 """Last column of a joint with room for friction: tells it from other user data."""
 _COLUMNS = len(TERMS) + 1
+STRIBECK_SPEED = {mujoco.mjtJoint.mjJNT_HINGE: 0.2, mujoco.mjtJoint.mjJNT_SLIDE: 0.02}
+"""Stribeck speed of a joint unless it is set [rad/s, m/s]; servos lie between 0.1 and 1 rad/s."""
+STRIBECK_EXPONENT = 1.0
 _SPEED_MIN = 1e-6
-"""Minimum Stribeck speed [rad/s or m/s]; 0 in a joint without friction."""
-_SCALAR = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+"""Minimum Stribeck speed [rad/s or m/s], as of joints without room for friction."""
 
 
 def reserve(spec: mujoco.MjSpec) -> None:
-    """Give every hinge and slide joint of a model user data for friction terms, all 0, after the user data it has."""
-    joints = [joint for joint in spec.joints if joint.type in _SCALAR]
+    """Give every hinge and slide joint of a model user data for friction terms, after the user data it has.
+
+    They have no effect until they are set.
+    """
+    joints = [joint for joint in spec.joints if joint.type in STRIBECK_SPEED]
     # A missing name reads as an empty list; a compiler pads the rows of other joints with zeros.
     own = max((len(joint.userdata) for joint in joints), default=0)
     spec.nuser_jnt = -1
     for joint in joints:
         before = list(joint.userdata)
         if len(before) < _COLUMNS or before[-1] != _MARK:
-            joint.userdata = [*before, *[0.0] * (own - len(before)), *[0.0] * len(TERMS), _MARK]
+            terms = [0.0, STRIBECK_SPEED[joint.type], STRIBECK_EXPONENT, *[0.0] * (len(TERMS) - 3)]
+            joint.userdata = [*before, *[0.0] * (own - len(before)), *terms, _MARK]
 
 
 def friction_joints(model: Any) -> npt.NDArray[np.int64]:
@@ -82,7 +88,8 @@ def friction_joints(model: Any) -> npt.NDArray[np.int64]:
 def has_friction(model: Any) -> bool:
     """Whether any joint of a compiled model has more than Coulomb and viscous friction."""
     joints = friction_joints(model)
-    return bool(len(joints)) and bool((np.asarray(model.jnt_user)[joints, -_COLUMNS:-1] != 0.0).any())
+    columns = [TERMS.index(term) - _COLUMNS for term in TERMS if term not in ("stribeck_speed", "stribeck_exponent")]
+    return bool(len(joints)) and bool((np.asarray(model.jnt_user)[joints][:, columns] != 0.0).any())
 
 
 def column(term: str) -> list[int]:

@@ -48,11 +48,9 @@ BIAS_STD, BIAS_MAX = 0.01, 0.2
 EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
 """Relative to the joint's effort limit."""
 
-STRIBECK_SPEED, STRIBECK_SPEED_STD, STRIBECK_SPEED_MIN, STRIBECK_SPEED_MAX = 0.2, 0.1, 0.02, 1.0
-"""Of a hinge [rad/s], or of a slide joint in units of `SLIDE_SPEED`: servos lie between 0.1 and 1 rad/s."""
-SLIDE_SPEED = 0.1
-"""Speed of a slide joint that counts as 1 rad/s of a hinge [m/s]."""
-STRIBECK_EXPONENT, STRIBECK_EXPONENT_STD = 1.0, 0.3
+STRIBECK_SPEED_STD, STRIBECK_SPEED_MIN, STRIBECK_SPEED_MAX = 0.5, 0.1, 5.0
+"""Relative to the usual Stribeck speed."""
+STRIBECK_EXPONENT_STD = 0.3
 LOAD_STD, LOAD_MAX, LOAD_STRIBECK_MAX = 0.1, 0.6, 0.4
 """Friction per unit of load; both together stay below 1, at which a motor could never move its joint."""
 QUADRATIC_STD, QUADRATIC_MAX = 0.1, 1.0
@@ -226,12 +224,13 @@ def _friction_parameters(robot: Robot, joint: int, model: str) -> list[Parameter
     name = str(robot.model.joint(joint).name)
     slide = int(robot.model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE
     effort = robot.spec.joints[robot.spec.joint_names.index(name)].effort_limit or EFFORT_FALLBACK
-    unit, speed_unit, speed = ("N", "m/s", SLIDE_SPEED) if slide else ("N·m", "rad/s", 1.0)
+    unit, speed_unit = ("N", "m/s") if slide else ("N·m", "rad/s")
+    speed = friction_terms.STRIBECK_SPEED[mujoco.mjtJoint(int(robot.model.jnt_type[joint]))]
     low, high = STRIBECK_SPEED_MIN * speed, STRIBECK_SPEED_MAX * speed
     kinds: dict[str, tuple[str, float, float, float, float]] = {
         "stribeck_friction": (unit, 0.0, FRICTION_STD * effort, 0.0, FRICTION_MAX * effort),
-        "stribeck_speed": (speed_unit, STRIBECK_SPEED * speed, STRIBECK_SPEED_STD * speed, low, high),
-        "stribeck_exponent": ("", STRIBECK_EXPONENT, STRIBECK_EXPONENT_STD, 0.5, 2.0),
+        "stribeck_speed": (speed_unit, speed, STRIBECK_SPEED_STD * speed, low, high),
+        "stribeck_exponent": ("", friction_terms.STRIBECK_EXPONENT, STRIBECK_EXPONENT_STD, 0.5, 2.0),
         "load_friction": ("", 0.0, LOAD_STD, 0.0, LOAD_MAX),
         "load_stribeck": ("", 0.0, LOAD_STD, 0.0, LOAD_STRIBECK_MAX),
         "quadratic": (f"1/({unit})", 0.0, QUADRATIC_STD / effort, 0.0, QUADRATIC_MAX / effort),
