@@ -55,8 +55,8 @@ FIELD = "jnt_user"
 _MARK = 3305.0
 """Last column of a joint with room for friction: tells it from other user data."""
 _COLUMNS = len(TERMS) + 1
-STRIBECK_SPEED = {mujoco.mjtJoint.mjJNT_HINGE: 0.2, mujoco.mjtJoint.mjJNT_SLIDE: 0.02}
-"""Stribeck speed of a joint unless it is set [rad/s, m/s]; servos lie between 0.1 and 1 rad/s."""
+STRIBECK_SPEED = {mujoco.mjtJoint.mjJNT_HINGE: 0.5, mujoco.mjtJoint.mjJNT_SLIDE: 0.05}
+"""Stribeck speed of a joint unless it is set [rad/s, m/s]."""
 STRIBECK_EXPONENT = 1.0
 _SPEED_MIN = 1e-6
 """Minimum Stribeck speed [rad/s or m/s], as of joints without room for friction."""

@@ -48,11 +48,12 @@ BIAS_STD, BIAS_MAX = 0.01, 0.2
 EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
 """Relative to the joint's effort limit."""
 
-STRIBECK_SPEED_STD, STRIBECK_SPEED_MIN, STRIBECK_SPEED_MAX = 0.5, 0.1, 5.0
-"""Relative to the usual Stribeck speed."""
+STRIBECK_SPEED_STD, STRIBECK_SPEED_MIN, STRIBECK_SPEED_MAX = 0.6, 0.05, 6.0
+"""Relative to the usual Stribeck speed; of the servos that were fitted in the BAM project it is 0.3 to 2.6 rad/s."""
 STRIBECK_EXPONENT_STD = 0.3
-LOAD_STD, LOAD_MAX, LOAD_STRIBECK_MAX = 0.1, 0.6, 0.4
-"""Friction per unit of load; both together stay below 1, at which a motor could never move its joint."""
+LOAD_STD, LOAD_MAX, LOAD_STRIBECK_MAX = 0.15, 0.6, 0.4
+"""Friction per unit of load: 0.06 to 0.22 for the servos of the BAM project, and as much at rest. The maxima of both
+together stay below 1 or at it, where a motor could never move its joint."""
 QUADRATIC_STD, QUADRATIC_MAX = 0.1, 1.0
 """Friction per squared load, relative to the inverse of the joint's effort limit."""
 
