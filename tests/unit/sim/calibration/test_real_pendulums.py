@@ -38,7 +38,7 @@ def test_it_replays_held_out_recordings_better_than_the_published_parameters(
 
 @pytest.mark.parametrize("held_out", [0, 1])
 def test_the_friction_of_a_servo_holds_on_a_trajectory_that_was_not_fitted(held_out: int) -> None:
-    """Fitted to one trajectory at four gains, it replays the other one; see the explanation of calibration."""
+    """Fitted to one trajectory at four gains, it replays the other one better than the published parameters do."""
     if not RECORDINGS["xl330_pendulum"]:
         pytest.skip("needs the recordings of xl330_pendulum: set PHYSAI_DATA to their folder")
     robot = load_robot("xl330_pendulum")

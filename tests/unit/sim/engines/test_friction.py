@@ -209,7 +209,8 @@ def same(one: Snapshot, other: Snapshot) -> bool:
 def test_the_friction_of_every_world_is_its_own_and_survives_snapshots_and_resets(tmp_path: Any) -> None:
     file = tmp_path / "model.mjb"
     mujoco.mj_saveModel(servo_model(), str(file), None)
-    model = mujoco.MjModel.from_binary_path(str(file))
+    kind: Any = mujoco.MjModel
+    model = kind.from_binary_path(str(file))
     assert friction.has_friction(model)
     options: dict[str, Any] = {"num_threads": 1, "stage": Stage.VELOCITY}
     engines = [MujocoEngine(model, 3, parameters=(friction.FIELD, "dof_frictionloss"), **options) for _ in range(2)]
