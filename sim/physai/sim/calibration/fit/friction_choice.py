@@ -23,6 +23,7 @@ AUTO = "auto"
 PLAIN = "coulomb"
 CANDIDATES = (PLAIN, "stribeck", "load", "stribeck-load")
 """Models that are compared, from the fewest terms to the most. Recordings of one load rarely constrain more."""
+_SIMPLER = {PLAIN: "", "stribeck": PLAIN, "load": PLAIN, "stribeck-load": "load"}
 STRUCTURE_SHARE = 0.5
 """Share of the credible error above which the errors of Coulomb and viscous friction ask for a richer model."""
 MARGIN = 1.05
@@ -31,7 +32,7 @@ FOLDS = 3
 """Maximum number of parts that are left out in turn."""
 WINDOWS = 40
 """Number of windows of a comparison's fits and scores."""
-BUDGET_SHARE = 0.08
+BUDGET_SHARE = 0.1
 """Budget of one of these fits, as a share of that of the whole fit."""
 
 Catalogue = Callable[[str], tuple[Parameter, ...]]
@@ -128,18 +129,19 @@ def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
 
     Args:
         search: robot, windows and budget.
-        start: values from which all fits start; what is not named starts at its prior.
+        start: values of `PLAIN`'s parameters from which its fits start.
     """
     motion = np.maximum(search.windows.motion(), ERROR_FLOOR)
-    errors: dict[str, float] = {}
-    for model in CANDIDATES:
-        squared: list[float] = []
-        for left_out in _folds(search.windows):
-            values = _fit_without(search, model, left_out, start)
+    squared: dict[str, list[float]] = {model: [] for model in CANDIDATES}
+    for left_out in _folds(search.windows):
+        fitted = {"": dict(start)}
+        for model in CANDIDATES:
+            # Each fit starts where that of a simpler model ended, so that a budget suffices for a richer one, too.
+            values = _fit_without(search, model, left_out, fitted[_SIMPLER[model]])
+            fitted[model] = dict(zip((p.name for p in search.catalogue(model)), values.tolist(), strict=True))
             found = search.problem(model, np.flatnonzero(left_out)).errors(values[None])[0]
-            squared.append(float((np.nan_to_num(found / motion, nan=100.0) ** 2).mean()))
-        errors[model] = math.sqrt(sum(squared) / len(squared))
-    return errors
+            squared[model].append(float((np.nan_to_num(found / motion, nan=100.0) ** 2).mean()))
+    return {model: math.sqrt(sum(errors) / len(errors)) for model, errors in squared.items()}
 
 
 def _fit_without(search: Search, model: str, left_out: npt.NDArray[np.bool_], start: Mapping[str, float]) -> Array:
