@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.models import calibration_model
@@ -70,17 +71,17 @@ def recorded(
     """
     model, random = changed_model(robot, values), np.random.default_rng(seed)
     mujoco.mj_setConst(model, mujoco.MjData(model))
-    data, step_s = mujoco.MjData(model), float(model.opt.timestep)
+    # An engine, because MuJoCo alone knows Coulomb and viscous friction only.
+    engine, step_s = MujocoEngine(model, 1, num_threads=1), float(model.opt.timestep)
     count = round(seconds / step_s)
     moments = np.linspace(0.0, count * step_s, count + 1)
     waves = [(random.uniform(2.0, 4.0), random.uniform(0.2, 1.5), random.uniform(0.0, 6.0)) for _ in range(4)]
     effort = np.sum([size * np.sin(2.0 * np.pi * f * moments + p) for size, f, p in waves], axis=0)
     state = np.zeros((count + 1, 2))
     for number in range(count + 1):
-        state[number] = data.qpos[0], data.qvel[0]
+        state[number] = engine.state("qpos")[0, 0], engine.state("qvel")[0, 0]
         # What drives a step of the replay is the effort in its middle.
-        data.ctrl[0] = 0.5 * (effort[number] + effort[min(number + 1, count)])
-        mujoco.mj_step(model, data)
+        engine.drive(np.full((1, 1, 1), 0.5 * (effort[number] + effort[min(number + 1, count)])))
     rows = slice(None, None, every)
     position, speed = state[rows, :1], state[rows, 1:]
     measured, sent = effort[rows, None], effort[rows, None]

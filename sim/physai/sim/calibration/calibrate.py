@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sim.calibration.alternatives import command_alternatives, model_alternatives
-from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress, fit
+from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
+from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
 from physai.sim.calibration.measured import (
     held_out_lag,
     measured_actuators,
@@ -20,7 +21,7 @@ from physai.sim.calibration.measured import (
     measured_readings,
     measured_timing,
 )
-from physai.sim.calibration.replay.drive import choose_drive
+from physai.sim.calibration.replay.drive import choose_drive, servo_saturation
 from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
     WINDOW_MIN_S,
@@ -33,6 +34,7 @@ from physai.sim.calibration.replay.sample import replay_sample
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.logs.overlap import overlapping
+from physai.sim.logs.trajectories import by_trajectory
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.sim.twin.parameters import Drive, Parameter, catalogue
@@ -80,12 +82,22 @@ def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple
 
 
 def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
-    """Split recordings randomly into training and held-out ones, each in the given order."""
+    """Split recordings randomly into training and held-out ones, each in the given order.
+
+    Recordings of one trajectory stay together, unless that would hold out more than half of all recordings.
+    """
     if len(logs) < 2:
         return tuple(logs), ()
     # Recordings stay whole: two halves of one share friction, temperature and errors, so they are not independent.
     count = max(1, round(HELD_OUT_SHARE * len(logs)))
-    held = set(np.random.default_rng(seed).permutation(len(logs))[:count].tolist())
+    groups = by_trajectory(logs)
+    if all(len(logs) < 2 * len(group) for group in groups):
+        groups = tuple((number,) for number in range(len(logs)))
+    held: set[int] = set()
+    order: list[int] = np.random.default_rng(seed).permutation(len(groups)).tolist()
+    for place in order:
+        if len(held) < count and 2 * len(held | set(groups[place])) <= max(len(logs), 2 * count):
+            held |= set(groups[place])
     train = tuple(log for number, log in enumerate(logs) if number not in held)
     return train, tuple(log for number, log in enumerate(logs) if number in held)
 
@@ -102,6 +114,7 @@ def calibrate(
     num_threads: int = 0,
     still: Sequence[RobotLog] = (),
     only: Sequence[str] = (),
+    friction: str = AUTO,
     folder: Path | None = None,
     report: Callable[[FitProgress], None] = lambda step: None,
 ) -> Calibration:
@@ -118,12 +131,14 @@ def calibrate(
         num_threads: threads; 0 for one per available processor.
         still: recordings of the robot at rest, for its sensor noise.
         only: parameters to fit; all of them by default.
+        friction: friction model of the joints, a key of `physai.sim.friction.MODELS`; by default the one with the
+            smallest error on recordings left out of the fit, see `fit_friction`.
         folder: folder of the twin file, to which the path of the robot's file is relative. The current one by default.
         report: called after every evaluation.
 
     Raises:
         LogError: the recordings are of another robot, too short, or without motion.
-        UnknownNameError: `only` names a parameter that the robot does not have.
+        UnknownNameError: `only` names a parameter that the robot does not have, or there is no such friction model.
     """
     logs = (*train, *held_out)
     _check(robot, train, held_out, window_s)
@@ -133,9 +148,22 @@ def calibrate(
         train, window_s, stride_s=0.5 * window_s, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
     )
     _require_motion(windows)
-    parameters = _select(catalogue(robot, drive), only)
     threads = num_threads or len(os.sched_getaffinity(0))
-    fitted = fit(robot, parameters, windows, drive, **limits, num_threads=threads, report=report)
+    saturation = servo_saturation(robot, train)
+
+    def parameters_with(model: str) -> tuple[Parameter, ...]:
+        return _select(catalogue(robot, drive, model, saturation=saturation), only)
+
+    search = Search(
+        robot=robot,
+        catalogue=parameters_with,
+        windows=windows,
+        drive=drive,
+        **limits,
+        num_threads=threads,
+        report=report,
+    )
+    parameters, fitted = fit_friction(search, "coulomb" if only and friction == AUTO else friction)
     home = (folder or Path.cwd()).resolve()
     twin = Twin(
         robot=robot_reference(robot, home),

@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the recorded robot, MODEL/UNIT such as ur10e/cell-3; stored in the twin and checked when flashing",
     )
     parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
+    parser.add_argument(
+        "--friction",
+        choices=("auto", "coulomb", "stribeck", "load", "stribeck-load", "directional", "full"),
+        default="auto",
+        help="friction model of the joints (default: the one with the smallest error on recordings left out of fits)",
+    )
     parser.add_argument("--report", metavar="DIR", type=Path, help=f"folder to write {REPORT_FILE} to")
     parser.add_argument(
         "--budget-steps",
@@ -111,6 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             time_budget_s=arguments.time_budget_s,
             seed=arguments.seed,
             still=still,
+            friction=arguments.friction,
             folder=output.parent,
             report=report_progress,
         )

@@ -12,9 +12,11 @@ import numpy as np
 from mujoco.batch import MODEL_FIELDS, Batch
 
 from physai.sdk.base.errors import ModelError
+from physai.sim import friction
 from physai.sim.engines.protocol import Array, Snapshot, Stage, put
 
 _PARAMETER_PREFIX = "parameter."
+_COULOMB, _LOAD = "dof_frictionloss", "friction.load"
 
 _FULL = [int(mujoco.mjtWarning.mjWARN_CONTACTFULL), int(mujoco.mjtWarning.mjWARN_CNSTRFULL)]
 
@@ -63,6 +65,9 @@ class MujocoEngine:
             self._derived: dict[str, Array] = {name: self._batch.bind(name) for name in derived}
         except ValueError as error:
             raise ModelError(str(error)) from error
+        self._friction = batch_friction(self.model, self._batch, varied=friction.FIELD in self._parameters)
+        if self._friction is not None and _COULOMB in self._parameters:
+            self._parameters[_COULOMB] = self._friction.coulomb
         self._qpos: Array = self._batch.bind("qpos")
         self._qvel: Array = self._batch.bind("qvel")
         self._ctrl: Array = self._batch.bind("ctrl")
@@ -93,14 +98,25 @@ class MujocoEngine:
         self._qpos[mask] = qpos
         self._qvel[mask] = qvel
         self._ctrl[mask] = ctrl
+        if self._friction is not None:
+            self._friction.load[mask] = 0.0
         if self._stage or self._derived:
             self._batch.forward(mask, stage=max(self._stage, Stage.POSITION))
 
     def step(self, num_steps: int) -> None:
-        self._batch.step(nstep=num_steps, stage=self._stage)
+        if self._friction is None:
+            self._batch.step(nstep=num_steps, stage=self._stage)
+        else:
+            self.drive(np.repeat(self._ctrl[:, None], num_steps, axis=1))
 
     def drive(self, controls: Array) -> None:
-        self._batch.rollout(controls.shape[1], controls, record=())
+        if self._friction is None:
+            self._batch.rollout(controls.shape[1], controls, record=())
+        else:
+            for step in range(controls.shape[1]):
+                self._friction.apply()
+                self._batch.rollout(1, controls[:, step : step + 1], record=())
+                self._friction.measure()
         if self._stage:
             self._batch.forward(stage=self._stage)
 
@@ -131,18 +147,72 @@ class MujocoEngine:
             values = self._batch.expanded(name)
             if values is not None:
                 arrays[_PARAMETER_PREFIX + name] = values.copy()
+        if self._friction is not None:
+            arrays[_LOAD] = self._friction.load.copy()
+            if parameters:
+                arrays[_PARAMETER_PREFIX + _COULOMB] = self._friction.coulomb.copy()
         return arrays
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
         for key in snapshot:
             if key.startswith(_PARAMETER_PREFIX):
-                put(self._batch.expand(key.removeprefix(_PARAMETER_PREFIX)), snapshot, key)
+                name = key.removeprefix(_PARAMETER_PREFIX)
+                # What a batch holds for it is the friction of one step.
+                if self._friction is not None and name == _COULOMB:
+                    put(self._friction.coulomb, snapshot, key)
+                else:
+                    put(self._batch.expand(name), snapshot, key)
+        if self._friction is not None:
+            put(self._friction.load, snapshot, _LOAD)
         put(self._batch.state, snapshot, "state")
         if self._stage or self._derived:
             self._batch.forward(stage=max(self._stage, Stage.POSITION))
         # `forward` may overwrite the warm start; put the saved rows back.
         put(self._batch.state, snapshot, "state")
         self._batch.warning[...] = 0
+
+
+def batch_friction(model: Any, batch: Batch, *, varied: bool) -> friction.JointFriction | None:
+    """The friction of a batch's worlds beyond Coulomb and viscous friction; None if its model has none.
+
+    Args:
+        model: compiled model.
+        batch: its worlds.
+        varied: whether worlds may have other friction than the model.
+
+    Raises:
+        ModelError: worlds may have other friction, but the model has no room for it.
+    """
+    if not varied and not friction.has_friction(model):
+        return None
+    if not len(friction.friction_joints(model)):
+        raise ModelError(f"the model has no {friction.FIELD} with room for friction; load it with load_robot")
+    applied = batch.expand(_COULOMB)
+    state = {name: batch.bind(name) for name in ("qvel", *friction.JointFriction.FORCES)}
+    terms = batch.expand(friction.FIELD)
+    return friction.JointFriction(model, terms=terms, coulomb=applied.copy(), applied=applied, state=state)
+
+
+def roll_out(model: Any, batch: Batch, controls: Array) -> Array:
+    """Step the worlds of a batch open loop, with their friction; return qpos after each step, shape (n, steps, nq).
+
+    Args:
+        model: compiled model.
+        batch: n worlds of it, in their start states.
+        controls: inputs of the actuators, shape (n, steps, nu).
+    """
+    rubbing = batch_friction(model, batch, varied=batch.expanded(friction.FIELD) is not None)
+    steps = controls.shape[1]
+    if rubbing is None:
+        return np.asarray(batch.rollout(steps, controls, record=("qpos",))["qpos"])
+    record = np.empty((len(controls), steps, model.nq))
+    qpos = batch.bind("qpos")
+    for step in range(steps):
+        rubbing.apply()
+        batch.rollout(1, controls[:, step : step + 1], record=())
+        rubbing.measure()
+        record[:, step] = qpos
+    return record
 
 
 def quiet_model(model: Any) -> Any:

@@ -10,6 +10,7 @@ import mujoco
 import torch
 
 from physai.sdk.base.errors import ModelError
+from physai.sim import friction
 from physai.sim.engines.newton_import import mjcf_of, newton_module, require_same
 from physai.sim.engines.protocol import CapacityError, Snapshot, Stage
 from physai.sim.engines.warp import modules, on_torch_stream
@@ -57,6 +58,11 @@ class NewtonEngine:
             raise ModelError(
                 "the engine newton does not compute sensors of acceleration; use the engine warp, or a task whose "
                 "stage is at most VELOCITY"
+            )
+        if friction.has_friction(model) or friction.FIELD in parameters:
+            raise ModelError(
+                "the engine newton has no friction beyond Coulomb and viscous friction, which this model has; use the "
+                "engine warp"
             )
         self._shown = WarpDeviceEngine(
             model, num_worlds, device=device, stage=stage, parameters=parameters, derived=derived

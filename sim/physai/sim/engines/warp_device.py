@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from physai.sdk.base.errors import ModelError
+from physai.sim import friction
 from physai.sim.engines.protocol import CapacityError, Snapshot, Stage, put
 from physai.sim.engines.warp import modules, on_torch_stream, require_device
 
+_COULOMB, _LOAD = "dof_frictionloss", "friction/load"
 _STATE = ("qpos", "qvel", "ctrl", "act", "time", "qacc_warmstart", "xfrc_applied", "qfrc_applied")
 _CONSTANTS = (
     "body_subtreemass",
@@ -79,9 +81,14 @@ class WarpDeviceEngine:
         self._device = device
         self._records = record and device == "cpu"
         self._recorded: dict[Any, Any] = {}
+        rubs = friction.FIELD in parameters or friction.has_friction(model)
+        parameters = [name for name in parameters if name != friction.FIELD]
+        if rubs:
+            parameters = [*dict.fromkeys([*parameters, _COULOMB])]
         with on_torch_stream(self._device):
             try:
-                self._put(parameters, max_contacts, max_constraints)
+                built = _with_friction(self.model) if rubs else self.model
+                self._put(built, parameters, max_contacts, max_constraints)
                 self._model.opt.deterministic = deterministic
             except (NotImplementedError, ValueError, RuntimeError) as error:
                 # Warp has no type of its own for a lack of memory.
@@ -95,6 +102,7 @@ class WarpDeviceEngine:
             self._state = {name: torch_of(getattr(self._data, name)) for name in _STATE}
             self._derived = {name: torch_of(getattr(self._data, name)) for name in derived}
             self._parameters = {name: torch_of(getattr(self._model, name)) for name in self._per_world}
+            self._friction = self._joint_friction(torch_of) if rubs else None
             self._overflow: torch.Tensor = torch_of(self._data.overflow)
             # What the last step needed, also beyond what there is memory for; pairs of the broad phase take the memory
             # of a contact each.
@@ -103,7 +111,9 @@ class WarpDeviceEngine:
         self._most = {name: torch.zeros_like(needed) for name, needed in self._needed.items()}
         self._refresh()
 
-    def _put(self, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None) -> None:
+    def _put(
+        self, model: Any, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None
+    ) -> None:
         declared = self._mjw.Model.__dataclass_fields__
         varying = {name for name, field in declared.items() if getattr(field.type, "shape", ())[:1] == ("*",)}
         unknown = sorted(set(parameters) - varying)
@@ -112,13 +122,29 @@ class WarpDeviceEngine:
         constants = [name for name in _CONSTANTS if name in varying] if parameters else []
         # A field without elements has no axis to expand.
         self._per_world = [
-            name for name in dict.fromkeys([*parameters, *constants]) if np.size(getattr(self.model, name, 0))
+            name for name in dict.fromkeys([*parameters, *constants]) if np.size(getattr(model, name, 0))
         ]
-        self._model: Any = self._mjw.put_model(self.model, batch_sizes=dict.fromkeys(self._per_world, self.num_worlds))
+        self._model: Any = self._mjw.put_model(model, batch_sizes=dict.fromkeys(self._per_world, self.num_worlds))
         # Overflows are read by `require_capacity`, not printed by kernels.
         self._model.opt.warn_overflow = 0
         self._data: Any = self._mjw.make_data(
-            self.model, nworld=self.num_worlds, nconmax=max_contacts, njmax=max_constraints
+            model, nworld=self.num_worlds, nconmax=max_contacts, njmax=max_constraints
+        )
+
+    def _joint_friction(self, torch_of: Any) -> friction.JointFriction:
+        """The friction of all worlds; its parameters take the place of what a step applies."""
+        applied = self._parameters[_COULOMB]
+        nominal = torch.as_tensor(np.array(self.model.jnt_user), dtype=applied.dtype, device=applied.device)
+        self._parameters[friction.FIELD] = nominal.repeat(self.num_worlds, 1, 1)
+        coulomb = torch.as_tensor(np.array(self.model.dof_frictionloss), dtype=applied.dtype, device=applied.device)
+        self._parameters[_COULOMB] = coulomb.repeat(self.num_worlds, 1)
+        forces = {name: torch_of(getattr(self._data, name)) for name in friction.JointFriction.FORCES}
+        return friction.JointFriction(
+            self.model,
+            terms=self._parameters[friction.FIELD],
+            coulomb=self._parameters[_COULOMB],
+            applied=applied,
+            state={"qvel": self._state["qvel"], **forces},
         )
 
     def state(self, name: str) -> torch.Tensor:
@@ -147,13 +173,19 @@ class WarpDeviceEngine:
         for name in ("time", "act", "qacc_warmstart", "xfrc_applied", "qfrc_applied"):
             known = self._state[name]
             known.masked_fill_(_rows(mask, known), 0.0)
+        if self._friction is not None:
+            self._friction.load.masked_fill_(_rows(mask, self._friction.load), 0.0)
         self._refresh()
 
     def drive(self, controls: torch.Tensor) -> None:
         control = self._state["ctrl"]
         for step in range(controls.shape[1]):
             control.copy_(controls[:, step])
+            if self._friction is not None:
+                self._friction.apply()
             self._run(self._mjw.step)
+            if self._friction is not None:
+                self._friction.measure()
             for name, most in self._most.items():
                 torch.maximum(most, self._needed[name], out=most)
         self._refresh()
@@ -263,6 +295,8 @@ class WarpDeviceEngine:
     def snapshot(self) -> Snapshot:
         """State and parameters of all worlds; tensors on the device."""
         arrays = {f"state/{name}": value.clone() for name, value in self._state.items()}
+        if self._friction is not None:
+            arrays[_LOAD] = self._friction.load.clone()
         return arrays | {f"parameter/{name}": value.clone() for name, value in self._parameters.items()}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -274,12 +308,26 @@ class WarpDeviceEngine:
         for prefix, arrays in (("state", self._state), ("parameter", self._parameters)):
             for name, value in arrays.items():
                 put(value, snapshot, f"{prefix}/{name}")
+        if self._friction is not None:
+            put(self._friction.load, snapshot, _LOAD)
         self._refresh()
 
 
 def _rows(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The mask with as many axes as the values."""
     return mask.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _with_friction(model: mujoco.MjModel) -> mujoco.MjModel:
+    """A model whose joints with friction terms have a friction constraint, for which memory is kept by the model."""
+    if not len(friction.friction_joints(model)):
+        raise ModelError(f"the model has no {friction.FIELD} with room for friction; load it with load_robot")
+    import copy
+
+    model = copy.copy(model)
+    dofs = model.jnt_dofadr[friction.friction_joints(model)]
+    model.dof_frictionloss[dofs] = np.maximum(model.dof_frictionloss[dofs], mujoco.mjMINVAL)
+    return model
 
 
 def _supported(model: mujoco.MjModel) -> mujoco.MjModel:

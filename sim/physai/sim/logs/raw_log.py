@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
 from physai.sim.logs.robot_log import Array, CommandKind, LogError, RobotLog
+from physai.sim.logs.signals.duty import duty_gain
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,14 @@ class RawLog:
             origin=self.origin,
             notes=dict(self.notes),
             driven=self.driven,
+            duty_gain=self._duty_gain(),
         )
+
+    def _duty_gain(self) -> float | None:
+        duty = next((channel for channel in self.channels if channel.label == "duty" and not channel.joint), None)
+        if duty is None or len(self.joints) != 1 or self.command_kind != "joint_pos":
+            return None
+        return duty_gain(self.command[:, 0] - self.joint_pos[:, 0], duty.values)
 
 
 def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -52,6 +52,9 @@ class RobotLog:
     """Constants of the recording such as a servo gain."""
     driven: tuple[bool, ...] = ()
     """Whether each joint has a motor that was commanded; empty if all have."""
+    duty_gain: float | None = None
+    """Share of its full effort that the only servo applied per position error, from its recorded duty cycle [1/rad or
+    1/m]; None if not recorded."""
 
     def __post_init__(self) -> None:
         """Reject data that would otherwise lead to a wrong fit."""

@@ -12,6 +12,7 @@ import numpy as np
 from physai.sdk.base.errors import ModelError, unknown_name
 from physai.sdk.base.files import open_plain
 from physai.sdk.contract.robot import RobotSpec
+from physai.sim import friction
 from physai.sim.robots.archive import read_zip
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
 from physai.sim.robots.scene import light_up
@@ -88,6 +89,7 @@ def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Ro
     """Compile a model; `source` gives the name and is in messages."""
     name = robot_name(source)
     light_up(model_spec)
+    friction.reserve(model_spec)
     try:
         model = model_spec.compile()
     except ValueError as error:

@@ -13,7 +13,8 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.errors import ModelError, unknown_name
+from physai.sim import friction as friction_terms
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids, servo_gains
 from physai.sim.twin import inertia
@@ -39,12 +40,23 @@ GAIN_STD = 0.02
 """Relative: motor constants are known to a few per cent."""
 SERVO_STD = 0.2
 """Relative: servo gains are rarely specified in N·m/rad."""
+SATURATION_STD = 0.02
+"""Relative: the duty cycle that a servo reports is exact, its position error is off by a control period."""
 DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
 OFFSET_STD = 0.03
 """Of a position sensor's zero in one recording [rad or m]: a hand, a mechanical stop or hanging in friction miss it by
 one or two degrees. It is a random effect of the recording, not a parameter of the robot."""
 EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
 """Relative to the joint's effort limit."""
+
+STRIBECK_SPEED_STD, STRIBECK_SPEED_MIN, STRIBECK_SPEED_MAX = 0.6, 0.05, 6.0
+"""Relative to the usual Stribeck speed; of the servos that were fitted in the BAM project it is 0.3 to 2.6 rad/s."""
+STRIBECK_EXPONENT_STD = 0.3
+LOAD_STD, LOAD_MAX, LOAD_STRIBECK_MAX = 0.15, 0.6, 0.4
+"""Friction per unit of load: 0.06 to 0.22 for the servos of the BAM project, and as much at rest. The maxima of both
+together stay below 1 or at it, where a motor could never move its joint."""
+QUADRATIC_STD, QUADRATIC_MAX = 0.1, 1.0
+"""Friction per squared load, relative to the inverse of the joint's effort limit."""
 
 DELAY = "command.delay"
 EFFORT_FALLBACK = 1.0
@@ -63,18 +75,51 @@ class Parameter:
     upper: float
 
 
-def catalogue(robot: Robot, drive: Drive) -> tuple[Parameter, ...]:
-    """Return every parameter of the robot that can affect a replay with this input."""
+def catalogue(
+    robot: Robot, drive: Drive, friction: str = "coulomb", *, saturation: float | None = None
+) -> tuple[Parameter, ...]:
+    """Return every parameter of the robot that can affect a replay with this input.
+
+    Args:
+        robot: the nominal robot.
+        drive: input of the replay.
+        friction: friction model of its joints, a key of `physai.sim.friction.MODELS`.
+        saturation: position error at which the only servo gives its full effort, if measured [rad or m]. It takes the
+            place of the gain kp, which is the effort limit divided by it.
+
+    Raises:
+        UnknownNameError: there is no such friction model.
+    """
+    if friction not in friction_terms.MODELS:
+        raise unknown_name("friction model", friction, friction_terms.MODELS)
     parameters: list[Parameter] = []
     for body in fitted_bodies(robot.model):
         parameters.extend(_body_parameters(robot.model, body))
     inertias = _joint_inertias(robot.model)
     for joint, inertia_now in zip(joint_ids(robot.model), inertias, strict=True):
         parameters.extend(_joint_parameters(robot, joint, inertia_now, drive))
+        parameters.extend(_friction_parameters(robot, joint, friction))
+    if saturation is not None:
+        parameters = [_saturation(parameter, parameters, saturation) for parameter in parameters]
     if drive == "command":
         delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
         parameters.append(delay)
     return tuple(parameters)
+
+
+def _saturation(parameter: Parameter, parameters: Sequence[Parameter], saturation: float) -> Parameter:
+    """Return the measured saturation in place of the gain of a servo that has an effort limit."""
+    owner, what = parameter.name.rsplit(".", 1)
+    if what != "kp" or all(other.name != f"{owner}.effort_limit" for other in parameters):
+        return parameter
+    return Parameter(
+        name=f"{owner}.saturation_error",
+        unit=parameter.unit.rsplit("/", 1)[-1],
+        prior=saturation,
+        prior_std=SATURATION_STD * saturation,
+        lower=0.5 * saturation,
+        upper=2.0 * saturation,
+    )
 
 
 def fitted_bodies(model: Any) -> list[int]:
@@ -175,6 +220,31 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
     return parameters
 
 
+def _friction_parameters(robot: Robot, joint: int, model: str) -> list[Parameter]:
+    """Return the terms of a friction model; all of them at their priors are Coulomb and viscous friction."""
+    name = str(robot.model.joint(joint).name)
+    slide = int(robot.model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE
+    effort = robot.spec.joints[robot.spec.joint_names.index(name)].effort_limit or EFFORT_FALLBACK
+    unit, speed_unit = ("N", "m/s") if slide else ("N·m", "rad/s")
+    speed = friction_terms.STRIBECK_SPEED[mujoco.mjtJoint(int(robot.model.jnt_type[joint]))]
+    low, high = STRIBECK_SPEED_MIN * speed, STRIBECK_SPEED_MAX * speed
+    kinds: dict[str, tuple[str, float, float, float, float]] = {
+        "stribeck_friction": (unit, 0.0, FRICTION_STD * effort, 0.0, FRICTION_MAX * effort),
+        "stribeck_speed": (speed_unit, speed, STRIBECK_SPEED_STD * speed, low, high),
+        "stribeck_exponent": ("", friction_terms.STRIBECK_EXPONENT, STRIBECK_EXPONENT_STD, 0.5, 2.0),
+        "load_friction": ("", 0.0, LOAD_STD, 0.0, LOAD_MAX),
+        "load_stribeck": ("", 0.0, LOAD_STD, 0.0, LOAD_STRIBECK_MAX),
+        "quadratic": (f"1/({unit})", 0.0, QUADRATIC_STD / effort, 0.0, QUADRATIC_MAX / effort),
+    }
+    found: list[Parameter] = []
+    for term in friction_terms.MODELS[model]:
+        unit_of, prior, std, lower, upper = kinds[term.removesuffix("_motor").removesuffix("_external")]
+        found.append(
+            Parameter(name=f"{name}.{term}", unit=unit_of, prior=prior, prior_std=std, lower=lower, upper=upper)
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class LogChannel:
     """Delay and effort sensor biases between the robot and its log; n sets of values, J joints."""
@@ -215,6 +285,7 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
 
     Raises:
         UnknownNameError: the model has no such body, joint or kind of parameter.
+        ModelError: the model has no room for friction terms; see `physai.sim.friction.reserve`.
     """
     fields: dict[str, Array] = {}
 
@@ -228,8 +299,11 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
         owner, what = name.rsplit(".", 1)
         if what in inertia.NAMES:
             bodies.setdefault(_body_id(model, owner), []).append((inertia.NAMES.index(what), column))
-        elif what not in CHANNEL_WHATS:
+        elif what not in CHANNEL_WHATS and what != "saturation_error":
             _write_joint(model, owner, what, column, field)
+    for name, column in zip(names, values.T, strict=True):
+        if name.endswith(".saturation_error"):
+            _write_saturation(model, name.rsplit(".", 1)[0], column, field)
     for body, changes in bodies.items():
         ten = np.repeat(inertia.numbers(model, body)[None], len(values), axis=0)
         for index, column in changes:
@@ -247,6 +321,17 @@ def _body_id(model: Any, name: str) -> int:
     return body
 
 
+def _write_saturation(model: Any, owner: str, column: Array, field: Any) -> None:
+    """Set a servo's gain to its effort limit, which is written already, divided by its saturation error."""
+    joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, owner)
+    actuator = joint_actuator(model, joint) if joint >= 0 else None
+    if actuator is None:
+        raise unknown_name("joint", owner, (str(model.joint(j).name) for j in range(model.njnt)))
+    gain = field("actuator_forcerange")[:, actuator, 1] / column
+    field("actuator_gainprm")[:, actuator, 0] = gain
+    field("actuator_biasprm")[:, actuator, 1] = -gain
+
+
 def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -> None:
     joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, owner)
     if joint < 0:
@@ -255,6 +340,11 @@ def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -
     simple = {"friction": "dof_frictionloss", "damping": "dof_damping", "armature": "dof_armature"}
     if what in simple:
         field(simple[what])[:, dof] = column
+        return
+    if what in friction_terms.TERMS or what in friction_terms.BOTH:
+        if joint not in friction_terms.friction_joints(model):
+            raise ModelError(f"joint {owner} has no room for the parameter {what}; load its model with load_robot")
+        field(friction_terms.FIELD)[:, joint, friction_terms.column(what)] = column[:, None]
         return
     actuator = joint_actuator(model, joint)
     if actuator is None or what not in ("effort_gain", "kp", "kd", "effort_limit"):

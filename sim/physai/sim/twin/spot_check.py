@@ -4,13 +4,13 @@ A verdict does not take the errors in a twin file on trust: a change of the twin
 engine after the calibration gives other errors than the file states.
 """
 
-import copy
 from typing import Any
 
-import mujoco
 import numpy as np
 import numpy.typing as npt
+from mujoco.batch import Batch
 
+from physai.sim.engines.mujoco import quiet_model, roll_out
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.credibility import bounds
@@ -51,42 +51,33 @@ def sample_error(sample: ReplaySample, model: Any) -> Array:
         or target.shape[1] != sample_s.shape[1] * count
     ):
         return np.full(count, np.inf)
-    squared = np.zeros(count)
-    for number, gain in enumerate(sample.servo_gain):
-        path = _play(
-            _with_servo_gain(model, gain), start[number], controls[number].reshape(-1, max(1, model.nu)), qpos, dofs
-        )
-        if path is None:
-            return np.full(count, np.inf)
-        times = float(model.opt.timestep) * np.arange(len(path))
-        columns: list[Array] = [np.interp(sample_s[number], times, column) for column in path.T]
-        replayed = np.stack(columns, axis=-1)
-        squared += ((replayed - target[number].reshape(-1, count)) ** 2).mean(axis=0)
-    return np.sqrt(squared / len(start))
+    batch = Batch(model, len(start), 1)
+    _scale_servo_gains(batch, model, np.array(sample.servo_gain))
+    batch.reset(stage=0)
+    states = batch.bind("qpos"), batch.bind("qvel")
+    states[0][:, qpos], states[1][:, dofs] = start[:, :count], start[:, count:]
+    record = roll_out(model, batch, controls.reshape(len(start), -1, max(1, model.nu))[:, :, : model.nu])
+    if bool(np.asarray(batch.warning[:, :, 1]).any()):
+        return np.full(count, np.inf)
+    path = np.concatenate([start[:, None, :count], record[:, :, qpos]], axis=1)
+    times: Array = float(model.opt.timestep) * np.arange(path.shape[1], dtype=np.float64)
+    replayed: list[list[Array]] = [
+        [np.interp(at, times, column) for column in world.T] for at, world in zip(sample_s, path, strict=True)
+    ]
+    errors = np.moveaxis(np.array(replayed, dtype=np.float64), 1, 2) - target.reshape(len(start), -1, count)
+    return np.sqrt((errors**2).mean(axis=(0, 1)))
 
 
-def _play(model: Any, start: Array, controls: Array, qpos: list[int], dofs: list[int]) -> Array | None:
-    """Return the positions before and after each step, shape (S + 1, J); None if the model diverges."""
-    data: Any = mujoco.MjData(model)
-    data.qpos[qpos], data.qvel[dofs] = start[: len(qpos)], start[len(qpos) :]
-    path = np.zeros((len(controls) + 1, len(qpos)))
-    path[0] = data.qpos[qpos]
-    for step, control in enumerate(controls):
-        data.ctrl[:] = control[: model.nu]
-        mujoco.mj_step(model, data)
-        path[step + 1] = data.qpos[qpos]
-    return None if int(data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number) else path
-
-
-def _with_servo_gain(model: Any, factor: float) -> Any:
-    if factor == 1.0:
-        return model
-    model = copy.copy(model)
+def _scale_servo_gains(batch: Batch, model: Any, factors: Array) -> None:
+    """Scale the gain kp of all servos by one factor per world."""
+    if bool((factors == 1.0).all()):
+        return
     for actuator in (joint_actuator(model, joint) for joint in joint_ids(model)):
         if actuator is not None:
-            model.actuator_gainprm[actuator, 0] *= factor
-            model.actuator_biasprm[actuator, 1] *= factor
-    return model
+            # A servo's effort is kp·ctrl - kp·pos - kd·vel.
+            batch.expand("actuator_gainprm")[:, actuator, 0] *= factors
+            batch.expand("actuator_biasprm")[:, actuator, 1] *= factors
+    batch.set_const()
 
 
 def spot_check(twin: Twin, robot: Robot) -> str:
@@ -99,7 +90,7 @@ def spot_check(twin: Twin, robot: Robot) -> str:
     if sample is None or twin.residuals is None:
         return "it holds no windows of its held-out recordings to replay; calibrate again"
     twin.require_robot(robot)
-    model = calibration_model(robot)
+    model = quiet_model(calibration_model(robot))
     twin.apply(model, twin.values)
     found, limits = sample_error(sample, model), bounds(twin.residuals)
     for name, error, stated in zip(twin.joint_names, found.tolist(), sample.rmse, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from physai.sim.engines.protocol import Stage
-from physai.sim.robots import load_robot, robot_names
+from physai.sim.robots import home_qpos, load_robot, robot_names
 from physai.sim.tasks.registry import load_task
 
 torch = pytest.importorskip("torch")
@@ -87,3 +87,43 @@ def test_bodies_with_meshes_that_touch_the_ground() -> None:
     data = mujoco.MjData(model)
     mujoco.mj_step(model, data, nstep=500)
     assert data.ncon > 0
+
+
+@pytest.mark.parametrize("name", ["xl330_pendulum", "double_pendulum", "go2"])
+def test_friction_of_joints(name: str) -> None:
+    from physai.sim import friction
+    from physai.sim.engines.mujoco import MujocoEngine
+    from physai.sim.engines.warp_host import HostWarpEngine
+
+    model, random = load_robot(name).model, np.random.default_rng(4)
+    joints, count = friction.friction_joints(model), len(friction.TERMS)
+    rows = np.repeat(np.array(model.jnt_user)[None], WORLDS, axis=0)
+    # Every term of every joint, in every world another one; none in the last.
+    rows[:, joints, -count - 1 : -1] = random.uniform(0.02, 0.3, (WORLDS, len(joints), count))
+    rows[:, joints, -count + 1] = random.uniform(0.5, 2.0, (WORLDS, len(joints)))
+    rows[-1] = model.jnt_user
+    host = MujocoEngine(model, WORLDS, num_threads=1, parameters=(friction.FIELD,))
+    host.parameter(friction.FIELD)[:] = rows
+    warp = HostWarpEngine(model, WORLDS, fields={friction.FIELD: rows})
+    start = np.tile(home_qpos(model), (WORLDS, 1))
+    first, last = np.ones(WORLDS, bool), np.arange(WORLDS) == WORLDS - 1
+    for engine in (host, warp):
+        engine.reset(first, start, np.zeros((WORLDS, model.nv)))
+    home = start[:, -model.nu :] if name == "go2" else np.zeros((WORLDS, model.nu))
+    low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
+    for step in range(50):
+        control = home + 0.3 * (high - low) * random.uniform(-1.0, 1.0, (WORLDS, model.nu))
+        for engine in (host, warp):
+            if step == 30:
+                engine.reset(last, start[last], np.zeros((1, model.nv)))
+            engine.state("ctrl")[:] = control
+            engine.step(round(0.01 / model.opt.timestep))
+        assert np.abs(host.state("qpos") - warp.state("qpos")).max() < TOLERANCE, step
+    assert np.abs(host.state("qpos") - start).max() > 10 * TOLERANCE, "nothing moved"
+    saved = warp.snapshot()
+    warp.step(5)
+    after = warp.state("qpos").copy()
+    warp.restore(saved)
+    warp.step(5)
+    assert np.array_equal(warp.state("qpos"), after)
+    assert not np.allclose(after[0], after[-1], atol=TOLERANCE)

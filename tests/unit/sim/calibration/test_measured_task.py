@@ -10,7 +10,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.task import SensorModel
+from physai.sim.tasks.task import SensorModel, Task
 from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, training_task
 from physai.sim.twin.parameters import Drive
 from physai.sim.twin.record import ActuatorResponse, FittedParameter, Interval, SensorNoise, Timing, TwinError
@@ -179,3 +179,37 @@ def test_every_parameter_of_a_robot_left_open_makes_rules_that_a_task_accepts(
     masses = environment.engine.parameter("body_mass")
     assert (masses > 0.0).all(axis=0).tolist() == (found.model.body_mass > 0.0).tolist()
     assert np.ptp(masses[:, -1]) > 0.0
+
+
+def test_the_friction_of_a_twin_acts_in_its_task_and_differs_between_worlds() -> None:
+    from physai.sim.gates.execution.batch import Batch
+    from physai.sim.gates.execution.worlds import build_worlds
+    from physai.sim.twin.conditions import conditions
+    from physai.sim.twin.parameters import catalogue
+    from physai.sim.twin.record import FittedParameter
+
+    robot, task = load_robot("double_pendulum"), load_task("pendubot-swingup")
+    known = [p for p in catalogue(robot, "effort", "load") if p.name == "joint2.load_friction"]
+    fitted = FittedParameter.model_validate({**vars(known[0]), "value": 0.4, "std": 0.02, "identified": True})
+    twin = replace(measured_twin(), parameters=(fitted,), covariance=np.array([[4e-4]]))
+    found = training_task(task, twin)
+    (rule, other) = [r for r in found.randomisation if r.field == "jnt_user"]
+    assert (rule.rows, other.rows) == ((1,), (1,))
+    assert rule.upper == pytest.approx(0.06, rel=0.15)
+
+    def fallen(played: Task) -> np.ndarray:
+        environment = Environment(played, 2, randomise=False)
+        environment.reset(np.arange(2, dtype=np.uint64))
+        environment.engine.reset(np.ones(2, bool), np.tile([0.0, 1.0], (2, 1)), np.zeros((2, 2)))
+        environment.engine.step(100)
+        return 1.0 - environment.engine.state("qpos")[:, 1]
+
+    # The second link falls more slowly where its weight makes friction.
+    with_friction, without = fallen(replace(found, randomisation=())), fallen(task)
+    assert (without > 0.1).all()
+    assert (with_friction < 0.9 * without).all()
+    batch = Batch(condition=conditions(task, twin)["calibrated"], seeds=(1, 2, 3))
+    worlds = build_worlds(task, twin, batch)
+    drawn = worlds.env.engine.parameter("jnt_user")[:, 1, -7]
+    assert drawn == pytest.approx(worlds.values[:, 0])
+    assert np.ptp(drawn) > 0.0

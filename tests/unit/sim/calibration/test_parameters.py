@@ -1,9 +1,13 @@
 """Which parameters a robot has, their priors and bounds by hand, and how values get into a model."""
 
+import copy
+
+import mujoco
 import numpy as np
 import pytest
 
-from physai.sdk.base.errors import UnknownNameError
+from physai.sdk.base.errors import ModelError, UnknownNameError
+from physai.sim import friction
 from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.parameters import Parameter, catalogue, channel, model_fields
 
@@ -58,6 +62,50 @@ def test_a_servos_gain_and_limit_move_both_of_their_ends() -> None:
     assert fields["actuator_gainprm"][0, 0, 0] == 2.0
     assert fields["actuator_biasprm"][0, 0, :3].tolist() == [0.0, -2.0, -0.1]
     assert fields["actuator_forcerange"][0, 0].tolist() == [-0.5, 0.5]
+
+
+def test_friction_terms_start_without_effect_and_get_into_the_joints_user_data(pendulum: Robot) -> None:
+    for model, terms in friction.MODELS.items():
+        added = catalogue(pendulum, "effort", model)[len(catalogue(pendulum, "effort")) :]
+        assert [parameter.name for parameter in added] == [f"hinge.{term}" for term in terms]
+        nominal = copy.copy(pendulum.model)
+        names, values = [p.name for p in added], np.array([[p.prior for p in added]])
+        for name, rows in model_fields(nominal, names, values).items():
+            getattr(nominal, name)[...] = rows[0]
+        assert not friction.has_friction(nominal)
+    found = {p.name: p for p in catalogue(pendulum, "effort", "full")}
+    # 2 % and 30 % of 20 N·m.
+    assert found["hinge.stribeck_friction"].prior_std == pytest.approx(0.4)
+    assert found["hinge.stribeck_friction"].upper == pytest.approx(6.0)
+    assert found["hinge.quadratic_motor"].unit == "1/(N·m)"
+    fields = model_fields(pendulum.model, ["hinge.load_friction", "hinge.stribeck_speed"], np.array([[0.2, 0.5]]))
+    assert set(fields) == {"jnt_user"}
+    # Fs, vs, α, cm, ce, sm, se, qm, qe and the mark.
+    assert fields["jnt_user"][0, 0, -10:-1].tolist() == [0.0, 0.5, 1.0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0]
+    with pytest.raises(UnknownNameError, match="no friction model named 'stribek'"):
+        catalogue(pendulum, "effort", "stribek")
+    bare = mujoco.MjSpec.from_string(
+        '<mujoco><worldbody><body><joint name="j"/><geom size="1"/></body></worldbody></mujoco>'
+    )
+    with pytest.raises(ModelError, match="joint j has no room for the parameter load_friction"):
+        model_fields(bare.compile(), ["j.load_friction"], np.array([[0.2]]))
+
+
+def test_a_measured_saturation_takes_the_place_of_a_servos_gain() -> None:
+    robot = load_robot("xl330_pendulum")
+    names = [parameter.name for parameter in catalogue(robot, "command")]
+    found = {p.name: p for p in catalogue(robot, "command", saturation=0.8)}
+    assert list(found) == [name.replace("servo.kp", "servo.saturation_error") for name in names]
+    saturation = found["servo.saturation_error"]
+    assert (saturation.prior, saturation.prior_std) == pytest.approx((0.8, 0.016))
+    assert saturation.unit == "rad"
+    # 0.6 N·m at 0.8 rad, whichever of the two is written first.
+    values = {"servo.effort_limit": 0.6, "servo.saturation_error": 0.8}
+    for order in (list(values), list(values)[::-1]):
+        fields = model_fields(robot.model, order, np.array([[values[name] for name in order]]))
+        assert fields["actuator_gainprm"][0, 0, 0] == pytest.approx(0.75)
+        assert fields["actuator_biasprm"][0, 0, 1] == pytest.approx(-0.75)
+        assert fields["actuator_forcerange"][0, 0].tolist() == [-0.6, 0.6]
 
 
 def test_names_of_nothing_are_refused(pendulum: Robot) -> None:

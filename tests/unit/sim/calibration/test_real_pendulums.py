@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from physai.sdk.cli.main import main
+from physai.sim.calibration.calibrate import calibrate
+from physai.sim.logs import read_logs
+from physai.sim.logs.trajectories import by_trajectory
 from physai.sim.robots import load_robot
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
@@ -31,3 +34,24 @@ def test_it_replays_held_out_recordings_better_than_the_published_parameters(
     (joint,) = load_robot(robot).spec.joint_names
     twin, published = found["held_out"]["rmse"][joint], found["held_out_nominal"]["rmse"][joint]
     assert twin["value"] < published["value"]
+
+
+@pytest.mark.parametrize("held_out", [0, 1])
+def test_the_friction_of_a_servo_holds_on_a_trajectory_that_was_not_fitted(held_out: int) -> None:
+    """Fitted to one trajectory at four gains, it replays the other one better than the published parameters do."""
+    if not RECORDINGS["xl330_pendulum"]:
+        pytest.skip("needs the recordings of xl330_pendulum: set PHYSAI_DATA to their folder")
+    robot = load_robot("xl330_pendulum")
+    logs = read_logs([str(path) for path in RECORDINGS["xl330_pendulum"]], robot.spec)
+    groups = [[logs[index] for index in group] for group in by_trajectory(logs)]
+    assert [len(group) for group in groups] == [4, 4]
+    # A servo reports the duty cycle with which it acts on a position error: 0.00287 per rad and unit of its gain.
+    assert [log.duty_gain or 0.0 for log in logs] == pytest.approx(
+        [0.00287 * log.notes["kp"] for log in logs], rel=0.01
+    )
+    result = calibrate(robot, groups[1 - held_out], groups[held_out], budget_steps=10_000_000)
+    assert "servo.load_friction" in {parameter.name for parameter in result.twin.parameters}
+    assert result.held_out is not None
+    assert result.held_out_nominal is not None
+    (error,), (published,) = result.held_out.rmse, result.held_out_nominal.rmse
+    assert error.value < 0.75 * published.value

@@ -171,6 +171,22 @@ def fit(
     )
 
 
+def refit(
+    name: str,
+    problem: Problem,
+    values: Array,
+    *,
+    budget_steps: int,
+    report: Callable[[FitProgress], None] = lambda step: None,
+) -> Array:
+    """Fit one problem, starting at the given values, with at most this many physics steps; return the best values."""
+    monitor = _Monitor(budget_steps=budget_steps, time_budget_s=math.inf, report=report, problems=[problem])
+    try:
+        return _stage(name, problem, values, monitor)
+    except _BudgetSpentError:
+        return values if monitor.best is None else monitor.best.values
+
+
 def _stage(name: str, problem: Problem, values: Array, monitor: _Monitor) -> Array:
     """Select and fit until the selection is stable."""
     for number in range(ROUNDS):

@@ -93,6 +93,20 @@ def servo_gain_factors(robot: Robot, logs: Sequence[RobotLog], drive: Drive) -> 
     return np.array([(reference if gain is None else gain) / reference for gain in gains])
 
 
+def servo_saturation(robot: Robot, logs: Sequence[RobotLog]) -> float | None:
+    """Return the position error at which the only servo gives its full effort, at the gain of the model [rad or m].
+
+    The median of the recordings that have a duty cycle; None without one, or if their gains cannot be compared.
+    """
+    reference = _reference(robot.model)
+    found: list[float] = []
+    for log in logs:
+        gain = log.notes.get(GAIN_NOTE)
+        if log.duty_gain is not None and (gain is None) == (reference is None):
+            found.append((gain or 1.0) / (reference or 1.0) / log.duty_gain)
+    return float(np.median(found)) if found and len(robot.spec.joints) == 1 else None
+
+
 def _reference(model: Any) -> float | None:
     for number in range(model.nnumeric):
         if model.numeric(number).name == GAIN_REFERENCE:

@@ -10,6 +10,7 @@ from mujoco.batch import Batch
 from physai.sdk.base.errors import ModelError
 from physai.sim.calibration.replay.drive import DriveSignal, Responses, is_servo
 from physai.sim.calibration.replay.windows import Windows
+from physai.sim.engines.mujoco import roll_out
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive, LogChannel
 
@@ -88,7 +89,7 @@ class Simulator:
         qpos[:, self._qpos] = start.reshape(-1, len(self._qpos))
         qvel[:, self._dof] = np.tile(windows.joint_vel, (variants, 1))
         controls = self.controls(channel)
-        record = batch.rollout(self.steps, controls, record=("qpos",))["qpos"][:, :, self._qpos]
+        record = roll_out(self.model, batch, controls)[:, :, self._qpos]
         # A diverged world repeats its last state, which must not look like a good fit.
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
         record = record.reshape(variants, len(windows), self.steps, -1)
