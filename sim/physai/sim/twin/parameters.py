@@ -16,7 +16,8 @@ import numpy.typing as npt
 from physai.sdk.base.errors import unknown_name
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids, servo_gains
-from physai.sim.twin import inertia
+from physai.sim.twin import contact, inertia
+from physai.sim.twin.parameter import Parameter
 
 Array = npt.NDArray[np.float64]
 Drive = Literal["effort", "command"]
@@ -50,18 +51,6 @@ EFFORT_FALLBACK = 1.0
 """Effort limit assumed for a joint without one [N·m or N]; it only scales the friction prior."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """One quantity of the model that a fit may change."""
-
-    name: str
-    unit: str
-    prior: float
-    prior_std: float
-    lower: float
-    upper: float
-
-
 def catalogue(robot: Robot, drive: Drive) -> tuple[Parameter, ...]:
     """Return every parameter of the robot that can affect a replay with this input."""
     parameters: list[Parameter] = []
@@ -70,6 +59,7 @@ def catalogue(robot: Robot, drive: Drive) -> tuple[Parameter, ...]:
     inertias = _joint_inertias(robot.model)
     for joint, inertia_now in zip(joint_ids(robot.model), inertias, strict=True):
         parameters.extend(_joint_parameters(robot, joint, inertia_now, drive))
+    parameters += contact.contact_parameters(robot.model)
     if drive == "command":
         delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
         parameters.append(delay)
@@ -226,12 +216,17 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
         return fields[name]
 
     bodies: dict[int, list[tuple[int, Array]]] = {}
+    touches: list[tuple[int, str, Array]] = []
     for name, column in zip(names, values.T, strict=True):
         owner, what = name.rsplit(".", 1)
         if what in inertia.NAMES:
             bodies.setdefault(_body_id(model, owner), []).append((inertia.NAMES.index(what), column))
+        elif what in contact.WHATS:
+            touches.append((_body_id(model, owner), what, column))
         elif what not in CHANNEL_WHATS:
             _write_joint(model, owner, what, column, field)
+    if touches:
+        contact.write_contact(model, touches, field)
     for body, changes in bodies.items():
         ten = np.repeat(inertia.numbers(model, body)[None], len(values), axis=0)
         for index, column in changes:

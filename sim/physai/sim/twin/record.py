@@ -96,7 +96,8 @@ class Residuals(Frozen):
     """Open-loop replay of the held-out recordings, per joint in the robot's order [rad or m]."""
 
     window_s: Positive
-    joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+    joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS + 2)]
+    """Of a floating base, `base.position` [m] and `base.rotation` [rad] come before the joints."""
     twin: tuple[Interval, ...]
     """Root mean square error of the fitted twin."""
     nominal: tuple[Interval, ...]
@@ -170,7 +171,8 @@ class TwinRecord:
     """Name of a built-in robot, or path of its file relative to the twin file."""
     model_sha256: Sha256
     """`model_fingerprint` of the nominal robot, which detects a changed robot file."""
-    joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+    joint_names: Annotated[tuple[Name, ...], Field(max_length=MAX_JOINTS)]
+    """Empty for a free body."""
     parameters: Annotated[tuple[FittedParameter, ...], Field(max_length=MAX_PARAMETERS)] = ()
     covariance: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     """Posterior covariance in the order of `parameters`, shape (P, P); the prior's variance if not identified."""

@@ -80,11 +80,12 @@ class Problem:
         self._simulator = Simulator(self._model, windows, drive, num_threads=num_threads, gains=gains)
         self._starts: Array | None = None
         """Orthonormal basis of the start states' effects on a window's residuals, shape (W, M·J, 2·J)."""
-        self._share = np.zeros((len(windows), 2 * len(self._joints)))
+        count = windows.target.shape[-1]
+        self._share = np.zeros((len(windows), 2 * count))
         """Share of the residuals along each basis vector that is removed, shape (W, 2·J)."""
         self.steps = 0
         """Number of physics steps that were simulated."""
-        self.spread = np.ones(len(self._joints))
+        self.spread = np.ones(count)
         """Unit of each joint's residuals [rad or m]; see `measure_spread`."""
 
     @property
@@ -124,7 +125,7 @@ class Problem:
         # starts, and that of e from the errors here. If start errors dominate, their effect is removed from the
         # residuals; if the model's error dominates, almost nothing is. Scores of a twin remove nothing.
         errors = self.errors(values[None])[0]
-        total = _rmse(errors)
+        total = self._rmse(errors)
         known = np.nan_to_num(errors)
         count, samples, joints = known.shape
         # Effects of start errors as large as the model of the errors expects them.
@@ -140,6 +141,11 @@ class Problem:
             left = known - (flat @ starts[..., None]).reshape(known.shape)
             self._share = 1.0 - 1.0 / np.sqrt(1.0 + singular**2)
         return total
+
+    def _rmse(self, errors: Array) -> Array:
+        """Return the root mean square per scored error, from (W, M, J); a diverged world counts as `LARGE`."""
+        squared = (np.nan_to_num(errors, nan=LARGE) ** 2).mean(axis=(0, 1))
+        return np.sqrt(self.windows.by_channel(squared))
 
     def _start_effects(self, values: Array, errors: Array) -> Array:
         """Return derivatives of the errors by the windows' start positions and speeds, shape (W, M, J, 2·J)."""
@@ -201,7 +207,9 @@ class Problem:
             # The distances from the priors are residuals, too: this is the regularisation.
             stacked = np.hstack([self.residuals(errors).reshape(len(full), -1), points.T])
             if len(full) == 1:  # a step of the solver, not its finite differences
-                tried = Evaluation(values=full[0], cost=0.5 * float(stacked[0] @ stacked[0]), rmse=_rmse(errors[0]))
+                tried = Evaluation(
+                    values=full[0], cost=0.5 * float(stacked[0] @ stacked[0]), rmse=self._rmse(errors[0])
+                )
                 best[:] = [min([*best, tried], key=lambda one: one.cost)]
                 watch(tried)
             return np.ascontiguousarray(stacked.T)
@@ -235,8 +243,3 @@ def _independent(errors: Array) -> Array:
     alone = np.maximum((errors**2).sum(axis=(0, 1)), 1e-300)
     correlation = np.clip(together / alone, 0.0, 1.0)
     return np.maximum(1.0, samples * (1.0 - correlation) / (1.0 + correlation))
-
-
-def _rmse(errors: Array) -> Array:
-    """Return the root mean square per joint, (W, M, J) to (J,); a diverged world counts as `LARGE`."""
-    return np.sqrt((np.nan_to_num(errors, nan=LARGE) ** 2).mean(axis=(0, 1)))

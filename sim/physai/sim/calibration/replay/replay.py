@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration.replay.bootstrap import Resamples, interval
 from physai.sim.calibration.replay.drive import choose_drive, servo_gain_factors
+from physai.sim.calibration.replay.pose import channel_names
 from physai.sim.calibration.replay.simulate import Simulator
+from physai.sim.calibration.replay.touch import touching
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.engines.mujoco import quiet_model
 from physai.sim.logs import LogError, RobotLog
@@ -136,9 +139,7 @@ def replay(
     require_logs_of(robot, logs)
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
-    windows = cut(
-        logs, window_s, stride_s=window_s / STARTS, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
-    )
+    windows = windows_of(robot, logs, window_s, stride_s=window_s / STARTS)
     if isinstance(model_or_twin, Twin):
         names = [parameter.name for parameter in model_or_twin.parameters]
         through = channel(robot.spec.joint_names, names, model_or_twin.values[None])
@@ -146,6 +147,17 @@ def replay(
     else:
         model, through = model_or_twin, channel(robot.spec.joint_names, (), np.zeros((1, 0)))
     return score_windows(model, through, robot, windows, seed=seed, num_threads=num_threads)
+
+
+def windows_of(robot: Robot, logs: Sequence[RobotLog], window_s: float, *, stride_s: float) -> Windows:
+    """Cut recordings of a robot into windows, see `cut`."""
+    return cut(
+        logs,
+        window_s,
+        stride_s=stride_s,
+        effort_limits=[joint.effort_limit for joint in robot.spec.joints],
+        touching=partial(touching, robot) if robot.spec.base == "floating" else None,
+    )
 
 
 def score_windows(
@@ -165,7 +177,8 @@ def score_windows(
     error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
     # Clipped, so that a world on the way to divergence cannot outweigh all others.
     squared = (np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1)
-    return ReplayScore(windows, robot.spec.joint_names, squared, seed, positions)
+    names = channel_names(robot.spec.joint_names, windows.base is not None)
+    return ReplayScore(windows, names, windows.by_channel(squared), seed, positions)
 
 
 def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
@@ -182,10 +195,11 @@ def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
                 f"log {log.name} has the joints {', '.join(log.joint_names)}, robot {robot.name} has "
                 f"{', '.join(robot.spec.joint_names)}: it is a recording of another robot"
             )
-    if robot.spec.base == "floating":
+    without = [log.name for log in logs if log.base is None]
+    if robot.spec.base == "floating" and without:
         raise LogError(
-            f"robot {robot.name} has a floating base, whose motion joint recordings do not contain; suspend the robot, "
-            "record, and calibrate a model with a fixed base"
+            f"robot {robot.name} has a floating base, whose motion log {without[0]} does not contain; map its pose "
+            "(`base` in the column map), or suspend the robot, record, and calibrate a model with a fixed base"
         )
     model: Any = robot.model
     slow = float(model.opt.timestep)

@@ -9,6 +9,7 @@ from mujoco.batch import Batch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.calibration.replay.drive import DriveSignal, is_servo
+from physai.sim.calibration.replay.pose import COORDINATES, pose_columns, simulated_coordinates, start_pose
 from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive, LogChannel
@@ -36,13 +37,17 @@ class Simulator:
         """
         self.model = model
         self.windows = windows
-        self._signals = [DriveSignal(log, drive) for log in windows.logs]
+        # Nothing drives a robot without actuators, and a thrown object has none.
+        self._signals = [DriveSignal(log, drive) for log in windows.logs] if model.nu else []
         self.steps = max(1, round(windows.window_s / float(model.opt.timestep)))
         self._threads = num_threads
         self._gains = gains
         joints = joint_ids(model)
-        self._qpos = np.array([int(model.jnt_qposadr[j]) for j in joints])
-        self._dof = np.array([int(model.jnt_dofadr[j]) for j in joints])
+        floating = windows.base is not None
+        poses = pose_columns(model, floating)
+        self._qpos = np.array([*poses, *(int(model.jnt_qposadr[j]) for j in joints)], dtype=np.int64)
+        speeds = [*range(COORDINATES if floating else 0), *(int(model.jnt_dofadr[j]) for j in joints)]
+        self._dof = np.array(speeds, dtype=np.int64)
         self._actuators = [joint_actuator(model, j) for j in joints]
         self._servo = [a is not None and is_servo(model, a) for a in self._actuators]
         per_variant = len(windows) * self.steps * (model.nu + model.nq) * 8
@@ -71,7 +76,7 @@ class Simulator:
         variants, windows = len(channel.delay_s), self.windows
         batch = self._batch(variants)
         self._write(batch, fields, variants)
-        start = windows.joint_pos[None] - channel.pos_bias[:, None]
+        start = self._start(channel)
         # Stage 0: nothing derived is needed before `rollout`, which computes it from the start states.
         batch.reset(stage=0)
         qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
@@ -83,7 +88,25 @@ class Simulator:
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
         record = record.reshape(variants, len(windows), self.steps, -1)
         path = np.concatenate([start[:, :, None], record], axis=2)
-        return self._at_samples(path) + channel.pos_bias[:, None, None]
+        return self._measured(self._at_samples(path), channel)
+
+    def _start(self, channel: LogChannel) -> Array:
+        """Return the true positions at the windows' starts, (K, W, J), of a floating base as its pose."""
+        windows, count = self.windows, channel.pos_bias.shape[1]
+        joints = windows.joint_pos[None, :, windows.joint_pos.shape[1] - count :] - channel.pos_bias[:, None]
+        if windows.base is None:
+            return joints
+        pose = start_pose(windows.base, windows.joint_pos[None, :, :COORDINATES])
+        return np.concatenate([np.repeat(pose, len(joints), axis=0), joints], axis=-1)
+
+    def _measured(self, positions: Array, channel: LogChannel) -> Array:
+        """Return what the sensors measure of true positions at the compared samples, shape (K, W, M, J)."""
+        count, windows = channel.pos_bias.shape[1], self.windows
+        joints = positions[..., positions.shape[-1] - count :] + channel.pos_bias[:, None, None]
+        if windows.base is None:
+            return joints
+        pose = simulated_coordinates(windows.base, windows.target, positions[..., : positions.shape[-1] - count])
+        return np.concatenate([pose, joints], axis=-1)
 
     def _at_samples(self, path: Array) -> Array:
         """Interpolate (K, W, steps + 1, J) linearly at the compared samples."""
@@ -95,6 +118,8 @@ class Simulator:
 
     def _controls(self, channel: LogChannel) -> Array:
         """Return the actuator inputs, shape (K·W, steps, nu)."""
+        if not self.model.nu:
+            return np.zeros((len(channel.delay_s) * len(self.windows), self.steps, 0))
         # Most variants of a fit share one delay: build each distinct input only once.
         delays, which = np.unique(channel.delay_s, return_inverse=True)
         signals = [self._drive(float(delay)) for delay in delays]
