@@ -185,7 +185,8 @@ def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> 
         return values[:, columns[name]] if name in columns else np.zeros(len(values))
 
     def per_joint(what: str) -> Array:
-        return np.stack([pick(f"{joint}.{what}") for joint in joint_names], axis=1)
+        columns = [pick(f"{joint}.{what}") for joint in joint_names]
+        return np.stack(columns, axis=1) if columns else np.zeros((len(values), 0))
 
     return LogChannel(delay_s=pick(DELAY), pos_bias=per_joint("pos_bias"), effort_bias=per_joint("effort_bias"))
 
