@@ -89,7 +89,7 @@ def _errors(calibration: Calibration) -> Iterator[str]:
     if len(calibration.fit.history) > 1:
         yield _panel(
             "the fit",
-            history_chart(calibration.fit.history, calibration.twin.joint_names),
+            history_chart(calibration.fit.history, calibration.train.joint_names),
             "The error rises when the fit changes from short to whole windows.",
         )
     yield "</div>"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs import RobotLog
-from physai.sim.logs.checks.base import jump_samples
+from physai.sim.logs.checks.base import jump_samples, pose_noise
 from physai.sim.logs.robot_log import BasePose
 from physai.sim.logs.signals.rotation import from_vector, multiply, relative
 
@@ -34,7 +34,7 @@ MIN_SAMPLES = 5
 SMOOTH = 2.0
 """Maximum deviation of the samples from the parabola, root mean square, in standard deviations of the noise: an impact
 within the window, or a tumbling that no parabola follows, exceeds it."""
-POSITION_FLOOR, ROTATION_FLOOR = 5e-5, 5e-4
+NOISE_FLOOR = (5e-5, 5e-4)
 """Minimum noise [m, rad]: recordings without noise still have rounding, and parabolas a bias."""
 REST_M, REST_RAD = 0.01, 0.1
 """A window whose pose changes by less than both is of a body at rest, which says nothing."""
@@ -85,7 +85,7 @@ def pose_starts(log: RobotLog, base: BasePose, starts: Indices) -> PoseStarts:
     A parabola is fitted to the positions, and to the rotations from the start's own orientation, whose slope there is
     the angular velocity in the base's frame.
     """
-    noise = np.repeat(pose_noise(base), 3)
+    noise = np.repeat(np.maximum(pose_noise(base), NOISE_FLOOR), 3)
     found = [(start, _smoothed(log.time, base, start, noise)) for start in starts.tolist()]
     usable = [(start, state) for start, state in found if state is not None]
     samples = np.array([start for start, _ in usable], dtype=np.int64)
@@ -96,16 +96,6 @@ def pose_starts(log: RobotLog, base: BasePose, starts: Indices) -> PoseStarts:
     coordinates[:, ROTATION] = 0.0
     quat = multiply(base.quat[samples], from_vector(fitted[:, ROTATION]))
     return PoseStarts(samples, coordinates, slope, std, quat)
-
-
-def pose_noise(base: BasePose) -> Array:
-    """Return the standard deviation of the measured positions [m] and rotations [rad], shape (2,)."""
-    turns = relative(base.quat[:-1], base.quat[1:])
-    # Third differences remove smooth motion, and medians what impacts leave; 1.4826 scales a normal distribution's
-    # median absolute value to its standard deviation, and third differences have √20 times that of white noise.
-    third = (np.diff(base.position, 3, axis=0), np.diff(turns, 2, axis=0))
-    spread = [1.4826 * float(np.median(np.abs(part))) / 20.0**0.5 if len(part) else 0.0 for part in third]
-    return np.maximum(spread, [POSITION_FLOOR, ROTATION_FLOOR])
 
 
 def _smoothed(time: Array, base: BasePose, start: int, noise: Array) -> tuple[Array, Array, Array] | None:

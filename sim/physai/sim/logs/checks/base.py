@@ -1,6 +1,7 @@
 """Checks of a floating base's pose: missing values, quaternions, jumps, and whether pose and velocity agree."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,42 @@ def base_findings(log: RawLog) -> Iterator[LogFinding]:
     if len(log.time) >= MIN_SAMPLES:
         yield from _linear(log.time, base)
         yield from _angular(log.time, base)
+
+
+@dataclass(frozen=True)
+class BaseSummary:
+    """Summary of the poses of a recording."""
+
+    position_lowest_m: tuple[float, ...]
+    position_highest_m: tuple[float, ...]
+    turn_rad: float
+    """Greatest rotation from the first pose."""
+    position_noise_m: float
+    """Standard deviation per axis."""
+    rotation_noise_rad: float
+
+
+def base_summary(base: BasePose) -> BaseSummary:
+    """Summarise sound poses."""
+    base = unit_quaternions(base)
+    position, rotation = pose_noise(base)
+    return BaseSummary(
+        position_lowest_m=tuple(float(x) for x in base.position.min(axis=0)),
+        position_highest_m=tuple(float(x) for x in base.position.max(axis=0)),
+        turn_rad=float(np.linalg.norm(relative(base.quat[:1], base.quat), axis=1).max()),
+        position_noise_m=float(position),
+        rotation_noise_rad=float(rotation),
+    )
+
+
+def pose_noise(base: BasePose) -> Array:
+    """Return the standard deviation of the measured positions [m] and rotations [rad], shape (2,)."""
+    turns = relative(base.quat[:-1], base.quat[1:])
+    # Third differences remove smooth motion, and medians what impacts leave; 1.4826 scales a normal distribution's
+    # median absolute value to its standard deviation, and third differences have √20 times that of white noise.
+    third = (np.diff(base.position, 3, axis=0), np.diff(turns, 2, axis=0))
+    spread = [1.4826 * float(np.median(np.abs(part))) / 20.0**0.5 if len(part) else 0.0 for part in third]
+    return np.array(spread)
 
 
 def turn_steps(quat: Array) -> Array:
