@@ -22,6 +22,9 @@ Array = npt.NDArray[np.float64]
 
 STEP = 1e-3
 """Step of finite differences, in prior standard deviations."""
+CONTACT_STEP = 0.03
+"""The same for motion with impacts: a simulated impact begins with a time step, so errors are rugged on smaller scales
+and their slopes there say nothing of the parameter."""
 START_STEP = 1e-4
 """Step of finite differences of start states [rad and rad/s, or m and m/s]."""
 START_DOUBT = 4.0
@@ -73,6 +76,7 @@ class Problem:
         self.lower = np.array([parameter.lower for parameter in parameters])
         self.upper = np.array([parameter.upper for parameter in parameters])
         self.windows = windows
+        self._step = STEP if windows.base is None else CONTACT_STEP
         self._joints = robot.spec.joint_names
         self._model: Any = quiet_model(calibration_model(robot))
         factors = servo_gain_factors(robot, windows.logs, drive)
@@ -153,9 +157,11 @@ class Problem:
         columns: list[Array] = []
         for column in range(2 * count):
             shift = np.zeros(2 * count)
-            shift[column] = START_STEP
+            # Impacts need a step that is not small against the errors of the starts, see `CONTACT_STEP`.
+            contact = 0.0 if self.windows.base is None else float(np.median(self.windows.start_std[:, column]))
+            shift[column] = max(START_STEP, contact)
             moved = self.errors(values[None], position=shift[:count], speed=shift[count:])[0]
-            columns.append((moved - errors) / START_STEP)
+            columns.append((moved - errors) / shift[column])
         return np.nan_to_num(np.stack(columns, axis=-1))
 
     def residuals(self, errors: Array) -> Array:
@@ -184,7 +190,8 @@ class Problem:
     def _steps(self, values: Array, columns: Indices) -> Array:
         """Return finite difference steps in prior units that stay within the bounds."""
         # Backward at the upper bound: a value beyond it may not be physical.
-        return np.where(values[columns] + STEP * self.std[columns] > self.upper[columns], -STEP, STEP)
+        step = self._step
+        return np.where(values[columns] + step * self.std[columns] > self.upper[columns], -step, step)
 
     def solve(self, values: Array, chosen: Indices, watch: Watch) -> Array:
         """Fit the chosen parameters within their bounds by regularised least squares, starting at the given values.
@@ -223,7 +230,7 @@ class Problem:
                 np.clip((values[chosen] - prior) / std, lower, upper),
                 residual,
                 bounds=[lower, upper],
-                eps=STEP,
+                eps=self._step,
                 xtol=STEP_TOLERANCE,
                 gtol=1e-6,
                 max_iter=MAX_ITERATIONS,

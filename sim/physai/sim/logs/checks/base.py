@@ -227,7 +227,7 @@ def _angular(time: Array, base: BasePose) -> Iterator[LogFinding]:
     world = _fit(rotate(base.quat[:-1], change), base.ang_vel, time)
     last = np.roll(base.quat, 1, axis=1)
     xyzw = _fit(relative(last[:-1], last[1:]), base.ang_vel, time)
-    if xyzw[1] >= EXPLAINED > explained:
+    if xyzw[1] >= EXPLAINED > explained and xyzw[1] > world[1]:
         meaning, advice = ": the quaternion is xyzw", "map `quat` as w, x, y, z"
     elif world[1] >= EXPLAINED > explained:
         meaning, advice = ": it is in the world's frame", "map the angular velocity in the base's frame"

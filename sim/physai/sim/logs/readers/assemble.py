@@ -184,7 +184,10 @@ def _first_position(table: Table, column_map: ColumnMap, columns: Mapping[str, J
     if columns:
         return next(iter(columns.values())).joint_pos.column
     if column_map.base is None:
-        raise LogError(f"{table.source}: the column map names neither joints nor a base")
+        raise LogError(
+            f"{table.source}: the column map has no base, and the robot is a free body without joints; add "
+            "`base: {position: [x, y, z], quat: [qw, qx, qy, qz]}`"
+        )
     return column_map.base.position[0].column
 
 

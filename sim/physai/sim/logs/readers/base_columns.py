@@ -20,15 +20,10 @@ def base_pose(
     """Return the pose of the base and its columns; None and none if the map has no base.
 
     Raises:
-        LogError: the robot's base is fixed, or the robot is a free body and the map has no base.
+        LogError: the robot's base is fixed.
     """
     columns = column_map.base
     if columns is None:
-        if robot is not None and not robot.joints:
-            raise LogError(
-                f"{source}: the column map has no base, and robot {robot.name} is a free body without joints; add "
-                "`base: {position: [x, y, z], quat: [qw, qx, qy, qz]}`"
-            )
         return None, ()
     if robot is not None and robot.base == "fixed":
         raise LogError(
