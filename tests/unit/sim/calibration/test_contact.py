@@ -101,7 +101,7 @@ def test_a_simulated_bounce_returns_its_restitution_in_its_contact_time(
 
 @pytest.mark.parametrize("friction", [0.1, 0.2])
 def test_a_sliding_cube_slows_down_by_its_friction(body: Robot, friction: float) -> None:
-    """The floor's own coefficient of 1 does not count: a = mu·g, less while the cube begins to rock with more friction."""
+    """The floor's own coefficient of 1 does not count: a = mu·g. With more friction the cube begins to rock."""
     model = changed_model(body, {FRICTION: friction, CONTACT_TIME: 0.02})
     data: Any = mujoco.MjData(model)
     data.qpos[2] = 0.0524
