@@ -128,6 +128,8 @@ class RosTopics(Frozen):
 
     joint_states: ColumnName | None = None
     command: CommandTopic | None = None
+    base: ColumnName | None = None
+    """Topic of a free body's pose, in a bag without joint states."""
     clock: Literal["header", "log"] | None = None
     """`header`: the messages' stamps; `log`: the time of recording. Default: the stamps, if all messages have one."""
 
