@@ -5,6 +5,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from numpy.typing import NDArray
 from tests.support.fixtures_calibration import changed_model
 
 from physai.sim.calibration.replay.replay import replay
@@ -20,14 +21,15 @@ SLIPPERY = {f"{foot}_foot.sliding_friction": 0.2 for foot in FEET}
 
 def dropped(robot: Robot, truth: Mapping[str, float]) -> RobotLog:
     """The robot, dropped from 5 cm while it drifts sideways, with its servos swinging a little; 250 samples."""
-    model, random = changed_model(robot, truth), np.random.default_rng(5)
+    model: Any = changed_model(robot, truth)
+    random = np.random.default_rng(5)
     mujoco.mj_setConst(model, mujoco.MjData(model))
     data: Any = mujoco.MjData(model)
     data.qpos[:] = home_qpos(model)
     data.qpos[2] += 0.05
     data.qvel[:2], data.qvel[5] = [0.9, 0.6], 1.0
     count = 250
-    time = np.arange(count) * float(model.opt.timestep)
+    time: NDArray[np.float64] = np.arange(count, dtype=np.float64) * float(model.opt.timestep)
     command = home_controls(model) + 0.1 * np.sin(2.0 * np.pi * time[:, None] + np.arange(model.nu))
     path, speed = np.zeros((count, model.nq)), np.zeros((count, model.nv))
     for sample in range(count):

@@ -1,8 +1,8 @@
-"""Real throws: the 570 tosses of an acrylic cube published with ContactNets (github.com/DAIRLab/contact-nets, BSD-3).
+"""Real throws: the 570 tosses of a cube published with ContactNets (github.com/DAIRLab/contact-nets, BSD-3).
 
-They are not part of this project. With PHYSAI_DATA pointing to a folder with `contactnets_cube/NNN.csv`, converted from
-data/tosses_processed of that repository (position and velocity times 0.0524 m, 148 Hz, quaternions wxyz; columns time, x,
-y, z, qw, qx, qy, qz), they are tested; elsewhere they are skipped.
+They are not part of this project. Where the folder of PHYSAI_DATA has `contactnets_cube/NNN.csv`, converted from
+data/tosses_processed of that repository, they are tested: 148 Hz, columns time, x, y, z, qw, qx, qy, qz, positions
+times 0.0524 m. Elsewhere they are skipped.
 """
 
 import os
