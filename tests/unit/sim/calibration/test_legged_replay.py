@@ -30,7 +30,8 @@ def dropped(robot: Robot, truth: Mapping[str, float]) -> RobotLog:
     data.qvel[:2], data.qvel[5] = [0.9, 0.6], 1.0
     count = 250
     time: NDArray[np.float64] = np.arange(count, dtype=np.float64) * float(model.opt.timestep)
-    command = home_controls(model) + 0.1 * np.sin(2.0 * np.pi * time[:, None] + np.arange(model.nu))
+    swing = np.sin(2.0 * np.pi * time[:, None] + np.arange(int(model.nu), dtype=np.float64))
+    command = home_controls(model) + 0.1 * swing
     path, speed = np.zeros((count, model.nq)), np.zeros((count, model.nv))
     for sample in range(count):
         path[sample], speed[sample] = data.qpos, data.qvel
