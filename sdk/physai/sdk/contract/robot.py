@@ -124,8 +124,8 @@ class RobotSpec(Frozen):
 
     @model_validator(mode="after")
     def _names_are_consistent(self) -> Self:
-        if not self.joints and self.base == "fixed":
-            raise ValueError("joints: a robot with a fixed base needs at least one")
+        if not self.joints and (self.base == "fixed" or self.chains):
+            raise ValueError("joints: a robot needs at least one; only a floating base without chains may have none")
         require_unique("joint", (j.name for j in self.joints))
         require_unique("sensor", (s.name for s in self.sensors))
         require_unique("chain", (c.name for c in self.chains))

@@ -40,7 +40,7 @@ def test_friction_and_errors_of_a_real_cube(tmp_path: Path) -> None:
         num_threads=2,
     )
     found = {parameter.name: parameter.value for parameter in result.twin.parameters}
-    # The authors measured 0.18.
+    # The authors state 0.18.
     assert found[FRICTION] == pytest.approx(0.18, abs=0.04)
     residuals = result.twin.residuals
     assert residuals is not None
