@@ -117,12 +117,15 @@ class RobotSpec(Frozen):
 
     name: Name
     base: Literal["fixed", "floating"]
-    joints: Annotated[tuple[JointSpec, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+    joints: Annotated[tuple[JointSpec, ...], Field(max_length=MAX_JOINTS)]
+    """Empty for a free body only, such as a thrown object: no contract can command it."""
     sensors: Annotated[tuple[SensorField, ...], Field(min_length=1, max_length=64)]
     chains: Annotated[tuple[KinematicChain, ...], Field(max_length=16)] = ()
 
     @model_validator(mode="after")
     def _names_are_consistent(self) -> Self:
+        if not self.joints and (self.base == "fixed" or self.chains):
+            raise ValueError("joints: a robot needs at least one; only a floating base without chains may have none")
         require_unique("joint", (j.name for j in self.joints))
         require_unique("sensor", (s.name for s in self.sensors))
         require_unique("chain", (c.name for c in self.chains))

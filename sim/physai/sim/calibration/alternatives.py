@@ -17,7 +17,8 @@ from physai.sim.calibration.replay.drive import Responses, is_servo, responses_o
 from physai.sim.calibration.replay.replay import ReplayScore, score_windows
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
-from physai.sim.twin.parameters import DELAY, channel
+from physai.sim.twin.contact import CONTACT_TIME, RESTITUTION, SLIDING_FRICTION, contact_parameters
+from physai.sim.twin.parameters import DELAY, channel, model_fields
 from physai.sim.twin.record import ActuatorResponse, Alternative
 from physai.sim.twin.twin import Twin
 
@@ -27,6 +28,9 @@ Change = Callable[[Any], None]
 
 MASS_FACTORS = (1.0 / 1.1, 1.1)
 GAIN_FACTORS = (1.0 / 1.1, 1.1)
+CONTACT_FACTORS = {"half": 0.5, "twice": 2.0}
+CONTACTS = (SLIDING_FRICTION, RESTITUTION, CONTACT_TIME)
+"""Changed contact parameters: those which every throw shows."""
 LAG_SHIFTS_S = (-0.006, 0.006)
 """Later or earlier than the measured lag [s]; never below 0."""
 
@@ -51,11 +55,13 @@ def _gains(model: Any, factor: float) -> None:
 def model_changes(model: Any, plausible: Mapping[str, float]) -> Iterator[tuple[str, Change]]:
     """Return the changes that have an effect in a model, by name.
 
+    All forces on a free body without joints are proportional to its mass, so there its mass is not changed.
+
     Args:
         model: compiled model.
         plausible: by parameter, such as `elbow.friction`, a plausible amount where a model has none.
     """
-    for factor in MASS_FACTORS:
+    for factor in MASS_FACTORS if joint_ids(model) else ():
         yield f"all masses x {factor:.3g}", _scaled(factor, "body_mass", "body_inertia")
     if model.nu:
         for factor in GAIN_FACTORS:
@@ -70,12 +76,28 @@ def model_changes(model: Any, plausible: Mapping[str, float]) -> Iterator[tuple[
         for name, dof in dofs.items():
             least[dof] = plausible.get(f"{name}.{what}", 0.0)
         if (values > 0.0).any() or (least > 0.0).any():
-            yield f"twice the {what}", _raised(field, np.maximum(2.0 * values, values + least))
+            yield f"twice the {what}", _written({field: np.maximum(2.0 * values, values + least)})
+    yield from _contact_changes(model)
 
 
-def _raised(field: str, values: Array) -> Change:
+def _contact_changes(model: Any) -> Iterator[tuple[str, Change]]:
+    """Yield changes of the contacts of all bodies that can touch the world, within the parameters' bounds."""
+    parameters = contact_parameters(model)
+    for what in CONTACTS:
+        mine = [parameter for parameter in parameters if parameter.name.endswith(f".{what}")]
+        now = np.array([parameter.prior for parameter in mine])
+        bounds = [parameter.lower for parameter in mine], [parameter.upper for parameter in mine]
+        for word, factor in CONTACT_FACTORS.items():
+            values = np.clip(factor * now, *bounds)
+            if not np.array_equal(values, now):
+                fields = model_fields(model, [parameter.name for parameter in mine], values[None])
+                yield f"{word} the {what.replace('_', ' ')}", _written({name: row[0] for name, row in fields.items()})
+
+
+def _written(fields: Mapping[str, Array]) -> Change:
     def change(model: Any) -> None:
-        getattr(model, field)[:] = values
+        for field, values in fields.items():
+            getattr(model, field)[:] = values
 
     return change
 

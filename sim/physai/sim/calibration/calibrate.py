@@ -29,9 +29,10 @@ from physai.sim.calibration.replay.replay import (
     ReplayScore,
     replay,
     require_logs_of,
+    windows_of,
 )
 from physai.sim.calibration.replay.sample import replay_sample
-from physai.sim.calibration.replay.windows import Windows, cut
+from physai.sim.calibration.replay.windows import Windows
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.logs.overlap import overlapping
 from physai.sim.logs.trajectories import by_trajectory
@@ -74,7 +75,7 @@ class Calibration:
 
 def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
     """Separate recordings with motion from those at rest, which only show sensor noise."""
-    moving = [bool((np.ptp(log.joint_pos, axis=0) >= STILL_RANGE).any()) for log in logs]
+    moving = [bool((np.ptp(log.positions, axis=0) >= STILL_RANGE).any()) for log in logs]
     return (
         tuple(log for log, moves in zip(logs, moving, strict=True) if moves),
         tuple(log for log, moves in zip(logs, moving, strict=True) if not moves),
@@ -144,9 +145,7 @@ def calibrate(
     _check(robot, train, held_out, window_s)
     limits = _limits(budget_steps, time_budget_s)
     drive = choose_drive(robot, logs)
-    windows = cut(
-        train, window_s, stride_s=0.5 * window_s, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
-    )
+    windows = windows_of(robot, train, window_s, stride_s=0.5 * window_s)
     _require_motion(windows)
     threads = num_threads or len(os.sched_getaffinity(0))
     saturation = servo_saturation(robot, train)

@@ -6,6 +6,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
+from physai.sim.calibration.replay.curves import curves
 from physai.sim.calibration.replay.replay import ReplayScore
 from physai.sim.report.svg import (
     ROW_HEIGHT,
@@ -83,11 +84,15 @@ def parameter_chart(parameters: Sequence[FittedParameter]) -> str:
 
 
 def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
-    """Draw one joint of a recording as measured, and the twin's replays of windows that do not overlap."""
+    """Draw one joint of a recording as measured, and the twin's replays of windows that do not overlap.
+
+    Of a floating base, the height and the angle to the first pose.
+    """
     windows, log = score.windows, score.windows.logs[number]
     chosen = _apart(windows.start_s, np.flatnonzero(windows.log_index == number), windows.window_s)
     stride = max(1, len(log.time) // MAX_POINTS)
-    time, measured = log.time[::stride], log.joint_pos[::stride, joint]
+    measured, starts, paths = curves(score, number, joint)
+    time, measured = log.time[::stride], measured[::stride]
     low, high = float(measured.min()), float(measured.max())
     pad = 0.1 * ((high - low) or 1.0)
     across, up = Axis(0.0, float(log.time[-1]), 52, WIDTH - 16), Axis(low - pad, high + pad, 170.0, 22.0)
@@ -101,7 +106,7 @@ def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
     parts.append(_curve(across, up, time, measured, "mark", width=4.0))
     for w in chosen:
         moments = np.concatenate([[0.0], windows.sample_s[w]]) + windows.start_s[w]
-        path = np.concatenate([[windows.joint_pos[w, joint]], score.positions[w, :, joint]])
+        path = np.concatenate([[starts[w]], paths[w]])
         parts.append(_curve(across, up, moments, path, "second", width=1.3))
     for place, label, kind in ((52, "measured", "mark"), (150, "twin, from each window's start", "second")):
         parts += [rectangle(place, 4, 12, 4, kind), text(place + 18, 11, label)]

@@ -48,7 +48,7 @@ TRAVEL_MAX = 0.6
 MAX_DURATION_S, MAX_RATE_HZ = 600.0, 1000.0
 
 COLUMNS_FILE = "columns.yaml"
-_NOTE = "# Recordings of a stand-in made by `physai sim record`, not of a real robot.\n"
+NOTE = "# Recordings of a stand-in made by `physai sim record`, not of a real robot.\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +81,16 @@ def stand_in(robot: Robot, seed: int) -> StandIn:
     """Draw a stand-in; equal seeds give equal ones.
 
     Raises:
-        ModelError: the robot has a floating base and would fall over during an excitation.
+        ModelError: the robot has a floating base and joints, and would fall over during an excitation.
     """
-    if robot.spec.base == "floating":
-        raise ModelError(f"robot {robot.name} has a floating base: it would fall over; only fixed bases are recorded")
+    if robot.spec.base == "floating" and robot.spec.joints:
+        raise ModelError(
+            f"robot {robot.name} has a floating base: it would fall over; only fixed bases and free bodies are recorded"
+        )
     rng = np.random.default_rng(seed)
     # Position biases would shift the log, not the robot, and a stand-in writes its log without them.
-    drawn = {p.name: _draw(p, rng) for p in catalogue(robot, "command") if not p.name.endswith(".pos_bias")}
+    drive = "command" if robot.spec.joints else "effort"
+    drawn = {p.name: _draw(p, rng) for p in catalogue(robot, drive) if not p.name.endswith(".pos_bias")}
     delay = float(rng.uniform(*DELAY_RANGE_S))
     drawn.pop(DELAY, None)
     model = calibration_model(robot)
@@ -304,4 +307,4 @@ def write_columns(robot: Robot, folder: Path) -> None:
             for name, actuator in actuators.items()
         },
     }
-    write_atomic(folder / COLUMNS_FILE, (_NOTE + yaml.safe_dump(document, sort_keys=False)).encode())
+    write_atomic(folder / COLUMNS_FILE, (NOTE + yaml.safe_dump(document, sort_keys=False)).encode())

@@ -163,9 +163,10 @@ def _text(report: QualityReport) -> list[str]:
         lines.append(
             f"  {len(log.time)} samples in {log.time[-1] - log.time[0]:.4g} s, {clock.rate_hz:.4g} Hz "
             f"(period {1e3 * clock.median_s:.3f} ms, 99 % {1e3 * clock.p99_s:.3f}, most {1e3 * clock.max_s:.3f}), "
-            f"{log.command_kind} commands"
+            f"{f'{log.command_kind} commands' if any(log.driven) else 'no commands'}"
         )
-        lines += ["", _joint_table(report)]
+        lines += ["", _joint_table(report)] if log.joints else []
+        lines += ["", *_base_lines(report)] if log.base is not None else []
     if report.findings:
         lines.append("")
     for finding in report.findings:
@@ -202,6 +203,22 @@ def _joint_table(report: QualityReport) -> str:
 
 
 _UNITS = "rad, rad/s, N·m (slide joints: m, m/s, N); noise: standard deviation; lag: of effort behind effort commands"
+
+
+def _base_lines(report: QualityReport) -> list[str]:
+    base = _base_json(report)
+    low, high = base["position_lowest_m"], base["position_highest_m"]
+    reach = ", ".join(f"{axis} {first:.3g} … {last:.3g}" for axis, first, last in zip("xyz", low, high, strict=True))
+    return [
+        f"  base: {reach} m; turns by up to {base['turn_rad']:.3g} rad; noise {1e3 * base['position_noise_m']:.2g} mm, "
+        f"{1e3 * base['rotation_noise_rad']:.2g} mrad"
+    ]
+
+
+def _base_json(report: QualityReport) -> dict[str, Any]:
+    from physai.sim.logs.checks.base import base_summary
+
+    return {} if report.log.base is None else asdict(base_summary(report.log.base))
 
 
 def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:
@@ -247,6 +264,7 @@ def _log_json(report: QualityReport, picture: str | None) -> dict[str, Any]:
         "notes": dict(log.notes),
         "periods": None if report.periods is None else asdict(report.periods),
         "joints": joints,
+        **({} if log.base is None or report.periods is None else {"base": _base_json(report)}),
         "findings": [asdict(finding) for finding in report.findings],
         "picture": picture,
     }

@@ -126,7 +126,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     from physai.sim.robots import load_robot
 
     robot = load_robot(arguments.robot)
-    _say(f"holding {robot.name} for 5 s and moving its {len(robot.spec.joints)} joints")
+    joints = len(robot.spec.joints)
+    _say(f"holding {robot.name} for 5 s and moving its {joints} joints" if joints else f"dropping {robot.name}")
     check = _checked(robot)
     if arguments.json:
         print(json.dumps(check.record(), indent=2))

@@ -1,13 +1,14 @@
 """Read recordings of real robots and check whether they are suitable for calibrating a twin."""
 
 from physai.sim.logs.reader import read_log, read_logs
-from physai.sim.logs.robot_log import CommandKind, LogError, RobotLog
+from physai.sim.logs.robot_log import BasePose, CommandKind, LogError, RobotLog
 from physai.sim.logs.signals.lag import LagSummary, command_lag, estimate_lag, lag_summary
 from physai.sim.logs.signals.lag_fit import LagEstimate
 from physai.sim.logs.signals.noise import NoiseEstimate, sensor_noise
 from physai.sim.logs.signals.timing import PeriodStatistics, period_statistics
 
 __all__ = [
+    "BasePose",
     "CommandKind",
     "LagEstimate",
     "LagSummary",

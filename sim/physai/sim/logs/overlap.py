@@ -32,7 +32,7 @@ def overlapping(logs: Sequence[RobotLog]) -> Iterator[tuple[int, int, float]]:
     """
     shares: dict[tuple[int, int], float] = {}
     for resolution in RESOLUTIONS:
-        for pair, share in _shares([_runs(log.joint_pos, resolution) for log in logs]):
+        for pair, share in _shares([_runs(log.positions, resolution) for log in logs]):
             shares[pair] = max(share, shares.get(pair, 0.0))
     for (one, other), share in sorted(shares.items()):
         yield one, other, share

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from physai.sdk.contract.robot import RobotSpec
+from physai.sim.logs.checks.base import base_findings
 from physai.sim.logs.checks.channels import channel_findings
 from physai.sim.logs.checks.derived import derived_findings
 from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
@@ -69,6 +70,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
             sha256=log.sha256,
             notes=log.notes,
             origin=log.origin,
+            base=log.base,
         )
     )
 
@@ -98,6 +100,7 @@ def check_raw(log: RawLog) -> QualityReport:
     findings += motion_findings(sound, motions)
     findings += command_findings(sound, lags)
     findings += derived_findings(sound)
+    findings += base_findings(sound)
     return QualityReport(log, _worst_first(findings), periods, sensor_noise(robot_log), motions, lags)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
-from physai.sim.logs.robot_log import Array, CommandKind, LogError, RobotLog
+from physai.sim.logs.robot_log import Array, BasePose, CommandKind, LogError, RobotLog
 from physai.sim.logs.signals.duty import duty_gain
 
 
@@ -68,6 +68,8 @@ class RawLog:
     """Origin stated in the file."""
     remarks: tuple[str, ...] = ()
     """Samples left out, with the reason."""
+    base: BasePose | None = None
+    """Pose of the floating base, whose quaternions may have any length."""
 
     @property
     def joint_names(self) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ class RawLog:
             joint_vel=part(self.joint_vel),
             joint_effort=part(self.joint_effort),
             command=self.command[chosen],
+            base=None if self.base is None else self.base.rows(chosen),
             channels=tuple(replace(c, raw=c.raw[chosen], values=c.values[chosen]) for c in self.channels),
         )
 
@@ -119,6 +122,7 @@ class RawLog:
             notes=dict(self.notes),
             driven=self.driven,
             duty_gain=self._duty_gain(),
+            base=None if self.base is None else unit_quaternions(self.base),
         )
 
     def _duty_gain(self) -> float | None:
@@ -126,6 +130,15 @@ class RawLog:
         if duty is None or len(self.joints) != 1 or self.command_kind != "joint_pos":
             return None
         return duty_gain(self.command[:, 0] - self.joint_pos[:, 0], duty.values)
+
+
+def unit_quaternions(base: BasePose) -> BasePose:
+    """Return poses with quaternions of length 1 and of the sign that is closer to the sample before."""
+    length = np.linalg.norm(base.quat, axis=1, keepdims=True)
+    quat = base.quat / np.where(length > 0.0, length, 1.0)
+    # q and -q are the same orientation; smoothing and interpolation need neighbours of one sign.
+    flips = np.concatenate([[1.0], np.where((quat[1:] * quat[:-1]).sum(axis=1) < 0.0, -1.0, 1.0)])
+    return replace(base, quat=quat * np.cumprod(flips)[:, None])
 
 
 def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:

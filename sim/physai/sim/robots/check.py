@@ -150,6 +150,8 @@ def check_robot(robot: Robot) -> RobotCheck:
     _judge_contacts(bench, found)
     if floating:
         _judge_drop(bench, found)
+    if not bench.ids:  # a free body
+        return found
     with _hung_up(bench.model) if floating else nullcontext():
         bench.reset()
         _judge_hold(bench, found)

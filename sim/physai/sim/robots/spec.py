@@ -21,6 +21,12 @@ IMU_SENSORS: dict[str, tuple[int, int, str, str]] = {
 }
 """MJCF sensors supported by contracts: sensor type, size, unit, frame."""
 
+FREE_BODY_SENSORS = (
+    SensorField(name="base_pos", size=3, unit="m", frame="w"),
+    SensorField(name="base_quat", size=4, unit="", frame="w"),
+)
+"""What cameras measure of a body without joints: its position, and its orientation as wxyz."""
+
 TIP_SITE = "ee"
 """Name of the site that marks a tip frame; further tips are `ee_<something>`."""
 
@@ -31,13 +37,13 @@ def robot_spec(model: mujoco.MjModel, *, name: str) -> RobotSpec:
     """Joints, sensors and chains of a compiled model.
 
     Joints are in the model's order, without the free joint. Default positions are those of the keyframe "home" or,
-    without one, zero clamped to the position limits.
+    without one, zero clamped to the position limits. A free body without joints has the sensors `FREE_BODY_SENSORS`.
 
     Raises:
         ModelError: a contract cannot express a joint or actuator, or a required limit is missing.
     """
     joints = tuple(joint_ids(model))
-    if not joints:
+    if not joints and not has_floating_base(model):
         raise ModelError(f"robot {name}: the model has no hinge or slide joint, so there is nothing to command")
     try:
         return RobotSpec(
@@ -82,8 +88,10 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
 def joint_columns(model: mujoco.MjModel, robot: RobotSpec) -> tuple[slice, slice]:
     """Where a robot's joints are in `qpos` and `qvel` of its model; the objects of a scene come after them."""
     first = int(robot.base == "floating")
-    position, velocity = int(model.jnt_qposadr[first]), int(model.jnt_dofadr[first])
     count = len(robot.joints)
+    if not count:  # a free body
+        return slice(7, 7), slice(6, 6)
+    position, velocity = int(model.jnt_qposadr[first]), int(model.jnt_dofadr[first])
     return slice(position, position + count), slice(velocity, velocity + count)
 
 
@@ -217,11 +225,13 @@ def _default_pos(model: mujoco.MjModel, joint: int, lower: float | None, upper: 
 
 
 def _sensors(model: mujoco.MjModel, count: int) -> tuple[SensorField, ...]:
-    fields = [
-        SensorField(name="joint_pos", size=count, unit=_unit(model, "rad", "m")),
-        SensorField(name="joint_vel", size=count, unit=_unit(model, "rad/s", "m/s")),
-        SensorField(name="joint_effort", size=count, unit=_unit(model, "N*m", "N")),
-    ]
+    units = {
+        "joint_pos": _unit(model, "rad", "m"),
+        "joint_vel": _unit(model, "rad/s", "m/s"),
+        "joint_effort": _unit(model, "N*m", "N"),
+    }
+    fields = [SensorField(name=name, size=count, unit=unit) for name, unit in units.items() if count]
+    fields += [] if count else FREE_BODY_SENSORS
     for name, (kind, size, unit, frame) in IMU_SENSORS.items():
         sensor = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
         if sensor < 0:

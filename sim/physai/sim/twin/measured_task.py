@@ -14,7 +14,7 @@ from physai.sdk.contract.robot import JointSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
-from physai.sim.twin.parameters import DELAY, OFFSET_STD
+from physai.sim.twin.parameters import DELAY, OFFSET_STD, model_fields
 from physai.sim.twin.twin import Twin
 
 Z_P99 = 2.326
@@ -32,7 +32,7 @@ ROUNDING = 1e-9
 """Relative variation of a model field that counts as rounding."""
 SIGNED_FIELDS = ("body_ipos",)
 """Fields of either sign; all others keep at least a tenth of their value."""
-COUPLED_FIELDS = ("body_iquat", "actuator_gainprm", "actuator_biasprm", "actuator_forcerange")
+COUPLED_FIELDS = ("body_iquat", "actuator_gainprm", "actuator_biasprm", "actuator_forcerange", "geom_solref")
 """Fields whose elements must change together: a quaternion, a servo's gain and bias, both ends of a range. Task rules
 draw each element independently, so these fields are left to the task's own randomisation."""
 
@@ -178,10 +178,12 @@ def posterior_randomisation(twin: Twin, model: Any, robot: Robot) -> tuple[Rando
     if not twin.parameters:
         return ()
     rules: list[Randomise] = []
-    for name, rows in sorted(twin.randomisation(POSTERIOR_DRAWS, seed=0, robot=robot).items()):
+    twin.require_robot(robot)
+    # Of the task's model: its floor shifts the robot's geoms.
+    names = [parameter.name for parameter in twin.parameters]
+    for name, rows in sorted(model_fields(model, names, twin.draw(POSTERIOR_DRAWS, seed=0)).items()):
         spread: Array = rows.std(axis=0)
-        # Objects come after the robot in every field; see `physai.sim.robots.objects`.
-        value: Array = np.asarray(getattr(model, name), dtype=np.float64)[: len(spread)]
+        value: Array = np.asarray(getattr(model, name), dtype=np.float64)
         if name in COUPLED_FIELDS or spread.shape != value.shape:
             continue
         for place in np.argwhere(spread > ROUNDING * (1.0 + np.abs(value))).tolist():

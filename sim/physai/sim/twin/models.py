@@ -11,6 +11,7 @@ import numpy.typing as npt
 import rfc8785
 
 from physai.sim.robots import Robot, load_robot, robot_names
+from physai.sim.robots.spec import has_floating_base
 from physai.sim.twin.parameters import fitted_bodies
 
 Array = npt.NDArray[np.float64]
@@ -24,17 +25,25 @@ _FINGERPRINT_FIELDS = (
     *("actuator_forcelimited", "actuator_forcerange"),
 )
 
+_CONTACT_FIELDS = (
+    *("geom_bodyid", "geom_type", "geom_size", "geom_pos", "geom_quat", "geom_contype", "geom_conaffinity"),
+    *("geom_condim", "geom_priority", "geom_friction", "geom_solref", "geom_solimp", "geom_margin", "geom_gap"),
+)
+
 
 def model_fingerprint(robot: Robot) -> str:
     """Return the SHA-256 of the robot's dynamics: bodies, joints, actuators, gravity, integrator and time step.
 
-    Visuals and collision geometry are left out.
+    Visuals are left out, and so is collision geometry unless the base is floating, as what touches the world moves it.
     """
     model: Any = robot.model
     names = [str(model.body(b).name) for b in range(model.nbody)] + [
         str(model.joint(j).name) for j in range(model.njnt)
     ]
     record: dict[str, Any] = {name: _digits(getattr(model, name)) for name in _FINGERPRINT_FIELDS}
+    if has_floating_base(model):
+        colliding = [g for g in range(model.ngeom) if model.geom_contype[g] or model.geom_conaffinity[g]]
+        record["geoms"] = [[name, _digits(getattr(model, name)[colliding])] for name in _CONTACT_FIELDS]
     record["names"] = names
     record["option"] = [*_digits(model.opt.gravity), *_digits(model.opt.timestep), str(int(model.opt.integrator))]
     return hashlib.sha256(rfc8785.dumps(record)).hexdigest()

@@ -17,7 +17,8 @@ from physai.sdk.base.errors import ModelError, unknown_name
 from physai.sim import friction as friction_terms
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids, servo_gains
-from physai.sim.twin import inertia
+from physai.sim.twin import contact, inertia
+from physai.sim.twin.parameter import Parameter
 
 Array = npt.NDArray[np.float64]
 Drive = Literal["effort", "command"]
@@ -63,18 +64,6 @@ EFFORT_FALLBACK = 1.0
 """Effort limit assumed for a joint without one [N·m or N]; it only scales the friction prior."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """One quantity of the model that a fit may change."""
-
-    name: str
-    unit: str
-    prior: float
-    prior_std: float
-    lower: float
-    upper: float
-
-
 def catalogue(
     robot: Robot, drive: Drive, friction: str = "coulomb", *, saturation: float | None = None
 ) -> tuple[Parameter, ...]:
@@ -101,6 +90,7 @@ def catalogue(
         parameters.extend(_friction_parameters(robot, joint, friction))
     if saturation is not None:
         parameters = [_saturation(parameter, parameters, saturation) for parameter in parameters]
+    parameters += contact.contact_parameters(robot.model)
     if drive == "command":
         delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
         parameters.append(delay)
@@ -263,7 +253,8 @@ def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> 
         return values[:, columns[name]] if name in columns else np.zeros(len(values))
 
     def per_joint(what: str) -> Array:
-        return np.stack([pick(f"{joint}.{what}") for joint in joint_names], axis=1)
+        columns = [pick(f"{joint}.{what}") for joint in joint_names]
+        return np.stack(columns, axis=1) if columns else np.zeros((len(values), 0))
 
     return LogChannel(delay_s=pick(DELAY), effort_bias=per_joint("effort_bias"))
 
@@ -295,15 +286,20 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
         return fields[name]
 
     bodies: dict[int, list[tuple[int, Array]]] = {}
+    touches: list[tuple[int, str, Array]] = []
     for name, column in zip(names, values.T, strict=True):
         owner, what = name.rsplit(".", 1)
         if what in inertia.NAMES:
             bodies.setdefault(_body_id(model, owner), []).append((inertia.NAMES.index(what), column))
+        elif what in contact.WHATS:
+            touches.append((_body_id(model, owner), what, column))
         elif what not in CHANNEL_WHATS and what != "saturation_error":
             _write_joint(model, owner, what, column, field)
     for name, column in zip(names, values.T, strict=True):
         if name.endswith(".saturation_error"):
             _write_saturation(model, name.rsplit(".", 1)[0], column, field)
+    if touches:
+        contact.write_contact(model, touches, field)
     for body, changes in bodies.items():
         ten = np.repeat(inertia.numbers(model, body)[None], len(values), axis=0)
         for index, column in changes:

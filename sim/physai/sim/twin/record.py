@@ -147,7 +147,8 @@ class Residuals(Frozen):
     """Open-loop replay of the held-out recordings, per joint in the robot's order [rad or m]."""
 
     window_s: Positive
-    joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+    joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS + 2)]
+    """Of a floating base, `base.position` [m] and `base.rotation` [rad] come before the joints."""
     twin: tuple[Interval, ...]
     """Root mean square error of the fitted twin."""
     nominal: tuple[Interval, ...]
@@ -171,20 +172,25 @@ class Residuals(Frozen):
 
 
 class ReplaySample(Frozen):
-    """A few of the held-out windows, W of S steps with M compared samples of J joints, to replay without recordings."""
+    """A few of the held-out windows, W of S steps with M compared samples of J joints, to replay without recordings.
+
+    Positions of a robot with a floating base begin with its pose, 7 numbers: position in the world [m] and quaternion
+    wxyz. Its speeds begin with 6: velocity in the world [m/s] and angular velocity in the base's frame [rad/s].
+    """
 
     start: Rows
-    """True position [rad or m], then speed [rad/s or m/s] of each joint at the start, shape (W, 2·J)."""
+    """True position [rad or m], then speed [rad/s or m/s] of each joint at the start, shape (W, 2·J), or
+    (W, 13 + 2·J)."""
     controls: Rows
     """Input of each actuator in each physics step, shape (W, S·nu)."""
     sample_s: Rows
     """Times of the compared samples after the start [s], shape (W, M)."""
     target: Rows
-    """True positions at these times [rad or m], shape (W, M·J)."""
+    """True positions at these times [rad or m], shape (W, M·J), or (W, M·(7 + J))."""
     servo_gain: Annotated[tuple[Positive, ...], Field(max_length=MAX_WINDOWS)]
     """Factor on the gain of position servos in each window, shape (W,)."""
-    rmse: PerJoint
-    """Root mean square position error of the twin on these windows [rad or m], shape (J,)."""
+    rmse: Annotated[tuple[NonNegative, ...], Field(max_length=MAX_JOINTS + 2)]
+    """Root mean square error of the twin on these windows [rad or m], in the order of `Residuals.joint_names`."""
 
     @model_validator(mode="after")
     def _has_one_row_per_window(self) -> Self:
@@ -270,7 +276,8 @@ class TwinRecord:
     """Name of a built-in robot, or path of its file relative to the twin file."""
     model_sha256: Sha256
     """`model_fingerprint` of the nominal robot, which detects a changed robot file."""
-    joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+    joint_names: Annotated[tuple[Name, ...], Field(max_length=MAX_JOINTS)]
+    """Empty for a free body."""
     parameters: Annotated[tuple[FittedParameter, ...], Field(max_length=MAX_PARAMETERS)] = ()
     covariance: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     """Posterior covariance in the order of `parameters`, shape (P, P); the prior's variance if not identified."""

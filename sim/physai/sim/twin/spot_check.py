@@ -11,8 +11,9 @@ import numpy.typing as npt
 from mujoco.batch import Batch
 
 from physai.sim.engines.mujoco import quiet_model, roll_out
+from physai.sim.logs.signals.rotation import relative
 from physai.sim.robots import Robot
-from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.robots.spec import has_floating_base, joint_actuator, joint_ids
 from physai.sim.twin.credibility import bounds
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.record import ReplaySample
@@ -36,21 +37,21 @@ def sample_error(sample: ReplaySample, model: Any) -> Array:
         model: compiled model of the twin.
 
     Returns:
-        Root mean square position error per joint [rad or m], shape (J,); infinite if the model diverges, or does not
-        have the sample's joints and actuators.
+        Root mean square position error [rad or m] in the order of `Residuals.joint_names`: of a floating base distance
+        and angle, then the joints. Infinite if the model diverges, or does not have the sample's joints and actuators.
     """
-    joints = joint_ids(model)
-    qpos = [int(model.jnt_qposadr[j]) for j in joints]
-    dofs = [int(model.jnt_dofadr[j]) for j in joints]
-    count = len(joints)
+    joints, floating = joint_ids(model), has_floating_base(model)
+    qpos = [*range(7 if floating else 0), *(int(model.jnt_qposadr[j]) for j in joints)]
+    dofs = [*range(6 if floating else 0), *(int(model.jnt_dofadr[j]) for j in joints)]
+    count, unknown = len(qpos), np.full(len(joints) + (2 if floating else 0), np.inf)
     start, sample_s = np.array(sample.start), np.array(sample.sample_s)
     controls, target = np.array(sample.controls), np.array(sample.target)
     if (
-        start.shape[1] != 2 * count
+        start.shape[1] != count + len(dofs)
         or controls.shape[1] % max(1, model.nu)
         or target.shape[1] != sample_s.shape[1] * count
     ):
-        return np.full(count, np.inf)
+        return unknown
     batch = Batch(model, len(start), 1)
     _scale_servo_gains(batch, model, np.array(sample.servo_gain))
     batch.reset(stage=0)
@@ -58,14 +59,23 @@ def sample_error(sample: ReplaySample, model: Any) -> Array:
     states[0][:, qpos], states[1][:, dofs] = start[:, :count], start[:, count:]
     record = roll_out(model, batch, controls.reshape(len(start), -1, max(1, model.nu))[:, :, : model.nu])
     if bool(np.asarray(batch.warning[:, :, 1]).any()):
-        return np.full(count, np.inf)
+        return unknown
     path = np.concatenate([start[:, None, :count], record[:, :, qpos]], axis=1)
     times: Array = float(model.opt.timestep) * np.arange(path.shape[1], dtype=np.float64)
     replayed: list[list[Array]] = [
         [np.interp(at, times, column) for column in world.T] for at, world in zip(sample_s, path, strict=True)
     ]
-    errors = np.moveaxis(np.array(replayed, dtype=np.float64), 1, 2) - target.reshape(len(start), -1, count)
+    path, target = np.moveaxis(np.array(replayed, dtype=np.float64), 1, 2), target.reshape(len(start), -1, count)
+    errors = _pose_errors(path, target) if floating else path - target
     return np.sqrt((errors**2).mean(axis=(0, 1)))
+
+
+def _pose_errors(path: Array, target: Array) -> Array:
+    """Return distance and angle of a floating base, then the joints' errors, (W, M, 7 + J) to (W, M, 2 + J)."""
+    quat = path[..., 3:7] / np.linalg.norm(path[..., 3:7], axis=-1, keepdims=True)
+    apart = (path[..., :3] - target[..., :3], relative(target[..., 3:7], quat))
+    base = [np.linalg.norm(part, axis=-1, keepdims=True) for part in apart]
+    return np.concatenate([*base, path[..., 7:] - target[..., 7:]], axis=-1)
 
 
 def _scale_servo_gains(batch: Batch, model: Any, factors: Array) -> None:
@@ -92,8 +102,13 @@ def spot_check(twin: Twin, robot: Robot) -> str:
     twin.require_robot(robot)
     model = quiet_model(calibration_model(robot))
     twin.apply(model, twin.values)
-    found, limits = sample_error(sample, model), bounds(twin.residuals)
-    for name, error, stated in zip(twin.joint_names, found.tolist(), sample.rmse, strict=True):
+    found, limits, names = sample_error(sample, model), bounds(twin.residuals), twin.residuals.joint_names
+    if not len(found) == len(sample.rmse) == len(names):
+        return (
+            f"it states errors of {len(names)} quantities and a sample with {len(sample.rmse)}, its robot has "
+            f"{len(found)}; calibrate again"
+        )
+    for name, error, stated in zip(names, found.tolist(), sample.rmse, strict=True):
         # Not above, so that NaN differs, too.
         if not abs(error - stated) <= max(TOLERANCE * stated, TOLERANCE_FLOOR):
             return (

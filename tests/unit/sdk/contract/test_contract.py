@@ -112,7 +112,7 @@ ROBOT_PROBLEMS: list[tuple[str, Any, str]] = [
     ("joints.0.effort_limit", True, "robot.joints[0].effort_limit: Input should be a valid number (got True)"),
     ("joints.0.efort_limit", 1.0, "robot.joints[0].efort_limit: unknown field (got 1.0)"),
     ("joints.3.position_lower", -1.0, "robot.joints[3]: joint passive: give both"),
-    ("joints", [], "robot.joints: Tuple should have at least 1 item"),
+    ("joints", [], "robot: joints: a robot needs at least one"),
     ("sensors.0.size", 3, "sensor joint_pos: size 3 differs from the number of joints 4"),
     ("sensors.0.name", "encoder", "observation.terms[positions].kind: joint_pos_rel needs the sensor 'joint_pos'"),
     ("sensors.0.name", "encoder", "observation.terms[lag].kind: last_target needs the sensor 'joint_pos'"),

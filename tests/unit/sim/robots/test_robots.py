@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from physai.sdk.base.errors import ModelError, UnknownNameError
-from physai.sdk.contract.robot import KinematicChain
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import KinematicChain, RobotSpec
 from physai.sim.robots import home_qpos, kinematic_chain, load_robot, robot_names, robot_spec
+from physai.sim.tasks.registry import load_task
 
 Array = NDArray[np.float64]
 
@@ -145,13 +148,23 @@ def test_sensor_fields_follow_the_model() -> None:
         ('<joint type="hinge"/>', "", "has no name"),
         ('<joint name="j" type="ball"/>', "", "ball joint"),
         ("", "", "no hinge or slide joint"),
-        ("<freejoint/>", "", "no hinge or slide joint"),
         ('<joint name="a b" type="hinge"/>', "", "joints.0.name|name: String should match"),
     ],
 )
 def test_what_a_contract_cannot_express_is_refused(joint: str, actuator: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         robot_spec(compiled(arm(joint, actuator)), name="r")
+
+
+def test_a_body_with_a_free_joint_alone_is_a_robot_that_no_contract_commands() -> None:
+    spec = robot_spec(compiled(arm("<freejoint/>", "")), name="r")
+    assert (spec.base, spec.joints) == ("floating", ())
+    assert [sensor.name for sensor in spec.sensors] == ["base_pos", "base_quat"]
+    with pytest.raises(ValidationError, match="joints: a robot needs at least one"):
+        RobotSpec(name="r", base="fixed", joints=(), sensors=spec.sensors)
+    contract = load_task("go2-velocity").contract
+    with pytest.raises(ValidationError, match="joints"):
+        PolicyContract.model_validate({**dict(contract), "robot": spec})
 
 
 def test_a_home_pose_outside_the_limits_is_refused() -> None:

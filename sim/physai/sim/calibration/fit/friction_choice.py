@@ -117,7 +117,8 @@ def _enough(search: Search, parameters: Sequence[Parameter], plain: Fit) -> str:
     if not any(parameter.name.endswith(".friction") for parameter in parameters):
         return "no friction is fitted"
     problem = Problem(search.robot, parameters, search.windows, search.drive, num_threads=search.num_threads)
-    rmse = np.sqrt((np.nan_to_num(problem.errors(plain.values[None])[0], nan=np.inf) ** 2).mean(axis=(0, 1)))
+    squared = (np.nan_to_num(problem.errors(plain.values[None])[0], nan=np.inf) ** 2).mean(axis=(0, 1))
+    rmse = np.sqrt(search.windows.by_channel(squared))
     credible = np.maximum(ERROR_FLOOR, ERROR_SHARE * search.windows.motion())
     if (rmse <= STRUCTURE_SHARE * credible).all():
         return f"it replays the fitted recordings within {STRUCTURE_SHARE:.0%} of the credible error"
@@ -140,7 +141,8 @@ def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
             values = _fit_without(search, model, left_out, fitted[_SIMPLER[model]])
             fitted[model] = dict(zip((p.name for p in search.catalogue(model)), values.tolist(), strict=True))
             found = search.problem(model, np.flatnonzero(left_out)).errors(values[None])[0]
-            squared[model].append(float((np.nan_to_num(found / motion, nan=100.0) ** 2).mean()))
+            relative = search.windows.by_channel(found**2) / motion**2
+            squared[model].append(float(np.nan_to_num(relative, nan=100.0**2).mean()))
     return {model: math.sqrt(sum(errors) / len(errors)) for model, errors in squared.items()}
 
 

@@ -23,6 +23,9 @@ Array = npt.NDArray[np.float64]
 
 STEP = 1e-3
 """Step of finite differences, in prior standard deviations."""
+CONTACT_STEP = 0.03
+"""The same for motion with impacts: a simulated impact begins with a time step, so errors are rugged on smaller scales
+and their slopes there say nothing of the parameter."""
 MAX_ITERATIONS = 30
 STEP_TOLERANCE = 2e-3
 GAIN_TOLERANCE = 1e-4
@@ -37,7 +40,7 @@ class Evaluation:
     """Shape (P,)."""
     cost: float
     rmse: Array
-    """Per joint [rad or m], shape (J,)."""
+    """Per scored error [rad or m]; see `Windows.by_channel`."""
 
 
 Watch = Callable[[Evaluation], None]
@@ -65,6 +68,7 @@ class Problem:
         self.lower = np.array([parameter.lower for parameter in parameters])
         self.upper = np.array([parameter.upper for parameter in parameters])
         self.windows = windows
+        self._step = STEP if windows.base is None else CONTACT_STEP
         self._joints = robot.spec.joint_names
         self._model: Any = quiet_model(calibration_model(robot))
         factors = servo_gain_factors(robot, windows.logs, drive)
@@ -90,11 +94,11 @@ class Problem:
 
     @property
     def spread(self) -> Array:
-        """Unit of each joint's residuals [rad or m], shape (J,)."""
+        """Unit of each coordinate's residuals [rad or m], shape (C,)."""
         return self.effects.spread
 
     def errors(self, values: Array) -> Array:
-        """Return twin minus recording at the recordings' offsets, (K, P) to (K, W, M, J); NaN for diverged worlds."""
+        """Return twin minus recording at the recordings' offsets, (K, P) to (K, W, M, C); NaN for diverged worlds."""
         return self._errors(values, self.effects.windows)
 
     def _errors(self, values: Array, windows: Windows) -> Array:
@@ -114,7 +118,7 @@ class Problem:
             values: of the parameters, shape (P,).
 
         Returns:
-            Root mean square of all errors, shape (J,).
+            Root mean square of all errors, one per scored error.
         """
         self._effects = RandomEffects(
             lambda windows: self._errors(values[None], windows)[0], self.windows, self._offsets
@@ -125,7 +129,7 @@ class Problem:
     def residuals(self, errors: Array) -> Array:
         """Return errors in units of the spread without what start states and encoder zeros explain.
 
-        (K, W, M, J) to (K, W, M·J), scaled so that each window and joint counts once; see `RandomEffects`.
+        (K, W, M, C) to (K, W, M·C), scaled so that each window and coordinate counts once; see `RandomEffects`.
         """
         return self.effects.residuals(errors)
 
@@ -145,7 +149,8 @@ class Problem:
     def _steps(self, values: Array, columns: Indices) -> Array:
         """Return finite difference steps in prior units that stay within the bounds."""
         # Backward at the upper bound: a value beyond it may not be physical.
-        return np.where(values[columns] + STEP * self.std[columns] > self.upper[columns], -STEP, STEP)
+        step = self._step
+        return np.where(values[columns] + step * self.std[columns] > self.upper[columns], -step, step)
 
     def solve(self, values: Array, chosen: Indices, watch: Watch) -> Array:
         """Fit the chosen parameters within their bounds by regularised least squares, starting at the given values.
@@ -168,7 +173,9 @@ class Problem:
             # The distances from the priors are residuals, too: this is the regularisation.
             stacked = np.hstack([self.residuals(errors).reshape(len(full), -1), points.T])
             if len(full) == 1:  # a step of the solver, not its finite differences
-                tried = Evaluation(values=full[0], cost=0.5 * float(stacked[0] @ stacked[0]), rmse=rmse(errors[0]))
+                tried = Evaluation(
+                    values=full[0], cost=0.5 * float(stacked[0] @ stacked[0]), rmse=rmse(errors[0], self.windows)
+                )
                 best[:] = [min([*best, tried], key=lambda one: one.cost)]
                 watch(tried)
             return np.ascontiguousarray(stacked.T)
@@ -182,7 +189,7 @@ class Problem:
                 np.clip((values[chosen] - prior) / std, lower, upper),
                 residual,
                 bounds=[lower, upper],
-                eps=STEP,
+                eps=self._step,
                 xtol=STEP_TOLERANCE,
                 gtol=1e-6,
                 max_iter=MAX_ITERATIONS,

@@ -31,9 +31,11 @@ class Resamples:
         rng = np.random.default_rng(seed)
         self._counts = np.zeros((RESAMPLES, len(pairs)))
         # Each recording keeps its number of stretches: the interval describes replays of recordings like these, not the
-        # variation between recordings.
-        for group in np.unique(groups):
-            members = np.flatnonzero(pairs[:, 0] == group)
+        # variation between recordings. Those of one stretch each, such as throws, are resampled among each other.
+        alone = np.bincount(pairs[:, 0])[pairs[:, 0]] == 1
+        owners = np.where(alone, -1, pairs[:, 0])
+        for owner in np.unique(owners):
+            members = np.flatnonzero(owners == owner)
             share = np.full(len(members), 1.0 / len(members))
             self._counts[:, members] = rng.multinomial(len(members), share, size=RESAMPLES)
 

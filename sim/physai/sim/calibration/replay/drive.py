@@ -42,6 +42,8 @@ def choose_drive(robot: Robot, logs: Sequence[RobotLog]) -> Drive:
     _require_commands_of_servos(robot, logs, actuators)
     wanted = "joint_pos" if any(servos) else "joint_effort"
     measured = [log.joint_effort is not None for log in logs]
+    if not model.nu:
+        return "effort"  # nothing is driven, and nothing can be late
     if not any(servos) and all(measured):
         return "effort"
     for log in logs:

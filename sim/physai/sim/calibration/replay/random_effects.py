@@ -18,7 +18,8 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 START_STEP = 1e-4
-"""Step of finite differences of start states [rad and rad/s, or m and m/s]."""
+"""Step of finite differences of start states [rad and rad/s, or m and m/s]; in poses at least their typical error: with
+impacts, errors are rugged on smaller scales."""
 START_DOUBT = 4.0
 """Factor on the typical errors of start states: they depend on the motion, so they do not average out over windows."""
 WEIGHINGS = 6
@@ -28,14 +29,17 @@ LARGE = 1e3
 SPREAD_MIN = 1e-7
 """Minimum unit of the residuals [rad or m]."""
 OFFSET_STEP = 0.05
-"""Step of finite differences of offsets, in prior standard deviations."""
+"""Step of finite differences of offsets, in prior standard deviations; not small against errors of the starts."""
 
 ErrorsOf = Callable[[Windows], Array]
-"""Replayed minus measured positions of windows, shape (W, M, J); NaN for diverged worlds."""
+"""Replayed minus measured positions of windows, shape (W, M, C); NaN for diverged worlds."""
 
 
 class RandomEffects:
-    """Removes from the errors of windows what start states and encoder zeros explain, linearised at one point."""
+    """Removes from the errors of windows what start states and encoder zeros explain, linearised at one point.
+
+    A floating base has no encoders: of its windows' C coordinates, see `Windows`, only the J joints have offsets.
+    """
 
     def __init__(self, errors_of: ErrorsOf, windows: Windows, offsets: Array | None = None) -> None:
         """Linearise and weigh.
@@ -45,13 +49,13 @@ class RandomEffects:
             windows: of R recordings of a robot with J joints.
             offsets: of the recordings, about which to linearise [rad or m], shape (R, J); 0 by default.
         """
-        joints = windows.target.shape[2]
-        offsets = np.zeros((len(windows.logs), joints)) if offsets is None else offsets
+        if offsets is None:
+            offsets = np.zeros((len(windows.logs), windows.offset.shape[1]))
         self.windows = replace(windows, offset=offsets[windows.log_index])
         """The windows with the offsets about which the effects are linear."""
         errors = errors_of(self.windows)
-        self.rmse = rmse(errors)
-        """Root mean square of all errors, shape (J,)."""
+        self.rmse = rmse(errors, windows)
+        """Root mean square of all errors, one per scored error; see `Windows.by_channel`."""
         known = np.nan_to_num(errors)
         starts = _start_effects(errors_of, self.windows, errors)
         # Effects of start errors as large as the model of the errors expects them.
@@ -70,21 +74,21 @@ class RandomEffects:
         """
         other = copy.copy(self)
         errors = errors_of(self.windows)
-        other.rmse, other._known = rmse(errors), np.nan_to_num(errors)
+        other.rmse, other._known = rmse(errors, self.windows), np.nan_to_num(errors)
         return other
 
     def _weigh(self, known: Array, effects: Array) -> None:
-        """Divide the errors (W, M, J) between start states and the rest, given effects of both, (W, M, J, 2·J)."""
+        """Divide the errors (W, M, C) between start states and the rest, given effects of both, (W, M, C, 2·C)."""
         # A window starts at a measured state, whose error is not caused by the parameters: a speed error of 0.02 rad/s
         # gives 5 mrad after a quarter of a second, many times a sensor's noise, and smoothing is biased where friction
         # reverses a joint. The size of these errors comes from the smoother that estimated the starts, that of the
         # others from the errors here. If start errors dominate, their effect is removed from the residuals; if the
         # model's error dominates, almost nothing is. Scores of a twin remove nothing of them.
-        count, samples, joints = known.shape
-        flat, left = effects.reshape(count, samples * joints, -1), known
+        count, samples, width = known.shape
+        flat, left = effects.reshape(count, samples * width, -1), known
         for _ in range(WEIGHINGS):
             self.spread = np.maximum(np.sqrt((left**2).mean(axis=(0, 1))), SPREAD_MIN)
-            """Unit of each joint's residuals [rad or m], shape (J,)."""
+            """Unit of each coordinate's residuals [rad or m], shape (C,)."""
             noise = np.tile(self.spread * np.sqrt(samples / _independent(left)), samples)
             self._starts, singular, turn = np.linalg.svd(flat / noise[:, None], full_matrices=False)
             # Most likely start errors given both sizes; the remainder is the other errors.
@@ -94,21 +98,22 @@ class RandomEffects:
             self._share = 1.0 - 1.0 / np.sqrt(1.0 + singular**2)
 
     def _in_spreads(self, errors: Array) -> Array:
-        """Scale errors so that each window and joint counts once, (K, W, M, J) to (K, W, M·J)."""
-        scaled = np.nan_to_num(errors / (self.spread * np.sqrt(errors.shape[2])), nan=LARGE)
-        return scaled.reshape(*errors.shape[:2], -1)
+        """Scale errors so that each window and coordinate counts once, (K, W, M, C) to (K, W, M·C)."""
+        count, windows, samples, width = errors.shape
+        scaled = np.nan_to_num(errors / (self.spread * np.sqrt(samples)), nan=LARGE)
+        return scaled.reshape(count, windows, samples * width)
 
     def _without_starts(self, scaled: Array) -> Array:
         along = np.einsum("wsi,kws->kwi", self._starts, scaled)
         return scaled - np.einsum("wsi,kwi->kws", self._starts, self._share * along)
 
     def _without_offset(self, errors: Array) -> Array:
-        """Return what the errors would be at offsets of 0, without start states, (K, W, M, J) to (K, W, M·J)."""
+        """Return what the errors would be at offsets of 0, without start states, (K, W, M, C) to (K, W, M·C)."""
         white = self._without_starts(self._in_spreads(errors))
         return white - np.einsum("wsj,wj->ws", self._offset_effects, self._at_offsets)
 
     def residuals(self, errors: Array) -> Array:
-        """Return errors in units of the spread without the effects of both, (K, W, M, J) to (K, W, M·J).
+        """Return errors in units of the spread without the effects of both, (K, W, M, C) to (K, W, M·C).
 
         Their sum of squares is the smallest sum of squares of the errors and of start states and offsets, these in
         standard deviations of their priors: the offsets need not be variables of a search.
@@ -119,7 +124,7 @@ class RandomEffects:
         """Return the variance of the gradient by parameters that is due to the recordings' offsets, shape (P, P).
 
         Args:
-            errors: at the point, and with each parameter moved in turn, shape (P + 1, W, M, J).
+            errors: at the point, and with each parameter moved in turn, shape (P + 1, W, M, C).
             steps: by which the parameters were moved, shape (P,).
         """
         # The most likely offsets move by K = (E'E + 1)^-1·E'J per parameter, and their own distances from 0, draws of
@@ -196,38 +201,39 @@ class OffsetFit:
         return result
 
 
-def rmse(errors: Array) -> Array:
-    """Return the root mean square per joint, (W, M, J) to (J,); a diverged world counts as `LARGE`."""
-    return np.sqrt((np.nan_to_num(errors, nan=LARGE) ** 2).mean(axis=(0, 1)))
+def rmse(errors: Array, windows: Windows) -> Array:
+    """Return the root mean square per scored error, from (W, M, C); a diverged world counts as `LARGE`."""
+    return np.sqrt(windows.by_channel((np.nan_to_num(errors, nan=LARGE) ** 2).mean(axis=(0, 1))))
 
 
 def _start_effects(errors_of: ErrorsOf, windows: Windows, errors: Array) -> Array:
-    """Return derivatives of the errors by the windows' start positions and speeds, shape (W, M, J, 2·J)."""
+    """Return derivatives of the errors by the windows' start positions and speeds, shape (W, M, C, 2·C)."""
+    count = windows.joint_pos.shape[1]
+    steps = np.full(2 * count, START_STEP)
+    if windows.base is not None:
+        steps = np.maximum(steps, np.median(windows.start_std, axis=0))
     columns: list[Array] = []
-    for name in ("joint_pos", "joint_vel"):
-        start: Array = getattr(windows, name)
-        for joint in range(start.shape[1]):
-            shift = np.zeros(start.shape[1])
-            shift[joint] = START_STEP
-            moved = replace(windows, joint_pos=start + shift) if name == "joint_pos" else None
-            moved = moved or replace(windows, joint_vel=start + shift)
-            columns.append((errors_of(moved) - errors) / START_STEP)
+    for column, step in enumerate(steps.tolist()):
+        shift = np.zeros(2 * count)
+        shift[column] = step
+        position, speed = windows.joint_pos + shift[:count], windows.joint_vel + shift[count:]
+        columns.append((errors_of(replace(windows, joint_pos=position, joint_vel=speed)) - errors) / step)
     return np.nan_to_num(np.stack(columns, axis=-1))
 
 
 def _offset_effects(errors_of: ErrorsOf, windows: Windows, errors: Array) -> Array:
-    """Return derivatives of the errors by the offsets in prior standard deviations, shape (J, W, M, J)."""
+    """Return derivatives of the errors by the offsets in prior standard deviations, shape (J, W, M, C)."""
     # An offset moves only the windows of its own recording, so one replay moves those of all recordings together.
-    columns: list[Array] = []
-    for joint in range(windows.offset.shape[1]):
-        shift = np.zeros(windows.offset.shape[1])
-        shift[joint] = OFFSET_STEP * OFFSET_STD
-        columns.append((errors_of(replace(windows, offset=windows.offset + shift)) - errors) / OFFSET_STEP)
-    return np.nan_to_num(np.stack(columns))
+    effects = np.zeros((windows.offset.shape[1], *errors.shape))
+    for joint in range(len(effects)):
+        offset = windows.offset.copy()
+        offset[:, joint] += OFFSET_STEP * OFFSET_STD
+        effects[joint] = (errors_of(replace(windows, offset=offset)) - errors) / OFFSET_STEP
+    return np.nan_to_num(effects)
 
 
 def _independent(errors: Array) -> Array:
-    """Return the effective number of independent samples of a window per joint, (W, M, J) to (J,).
+    """Return the effective number of independent samples of a window per coordinate, (W, M, C) to (C,).
 
     M·(1 - r)/(1 + r) for neighbours with correlation r: all of them for sensor noise, one for model errors.
     """

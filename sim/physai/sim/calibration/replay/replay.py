@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration.replay.bootstrap import Resamples, interval
 from physai.sim.calibration.replay.drive import Responses, choose_drive, responses_of, servo_gain_factors
+from physai.sim.calibration.replay.pose import channel_names
 from physai.sim.calibration.replay.random_effects import RandomEffects
 from physai.sim.calibration.replay.simulate import Simulator
+from physai.sim.calibration.replay.touch import touching
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.engines.mujoco import quiet_model
 from physai.sim.logs import LogError, RobotLog
@@ -37,15 +40,16 @@ DIVERGED = 100.0
 
 @dataclass(frozen=True)
 class ReplayScore:
-    """Errors of W windows for a robot with J joints."""
+    """Errors of W windows for a robot with J joints and C coordinates; see `Windows`."""
 
     windows: Windows
     joint_names: tuple[str, ...]
+    """Names of the S scored errors: `base.position` and `base.rotation` of a floating base, then the joints."""
     squared: Array
-    """Mean square position error of each window [rad² or m²], shape (W, J)."""
+    """Mean square position error of each window [rad² or m²], shape (W, S)."""
     seed: int
     positions: Array
-    """Positions of the twin at the samples of `windows`, shape (W, M, J)."""
+    """Positions of the twin at the samples of `windows`, shape (W, M, C)."""
     offsets: Array
     """Measured minus true position that the R recordings show under this model [rad or m], shape (R, J)."""
     offset_std: Array
@@ -132,7 +136,7 @@ def score_record(score: ReplayScore) -> dict[str, Any]:
         "joint_pos_offset": {
             log.name: {
                 name: {"value": float(value), "std": float(std)}
-                for name, value, std in zip(names, values, stds, strict=True)
+                for name, value, std in zip(log.joint_names, values, stds, strict=True)
             }
             for log, values, stds in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
         },
@@ -171,9 +175,7 @@ def replay(
     require_logs_of(robot, logs)
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
-    windows = cut(
-        logs, window_s, stride_s=window_s / STARTS, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
-    )
+    windows = windows_of(robot, logs, window_s, stride_s=window_s / STARTS)
     twin = model_or_twin if isinstance(model_or_twin, Twin) else None
     names = () if twin is None else tuple(parameter.name for parameter in twin.parameters)
     values = np.zeros((1, 0)) if twin is None else twin.values[None]
@@ -188,6 +190,17 @@ def replay(
         seed=seed,
         num_threads=num_threads,
         responses=responses,
+    )
+
+
+def windows_of(robot: Robot, logs: Sequence[RobotLog], window_s: float, *, stride_s: float) -> Windows:
+    """Cut recordings of a robot into windows, see `cut`."""
+    return cut(
+        logs,
+        window_s,
+        stride_s=stride_s,
+        effort_limits=[joint.effort_limit for joint in robot.spec.joints],
+        touching=partial(touching, robot) if robot.spec.base == "floating" else None,
     )
 
 
@@ -242,7 +255,8 @@ def score_windows(
     # Clipped, so that a world on the way to divergence cannot outweigh all others.
     squared = (np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1)
     offsets, std = effects.estimate(), OFFSET_STD * effects.offsets.std
-    return ReplayScore(scored, robot.spec.joint_names, squared, seed, positions, offsets, std, effects)
+    names = channel_names(robot.spec.joint_names, windows.base is not None)
+    return ReplayScore(scored, names, windows.by_channel(squared), seed, positions, offsets, std, effects)
 
 
 def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
@@ -259,10 +273,11 @@ def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
                 f"log {log.name} has the joints {', '.join(log.joint_names)}, robot {robot.name} has "
                 f"{', '.join(robot.spec.joint_names)}: it is a recording of another robot"
             )
-    if robot.spec.base == "floating":
+    without = [log.name for log in logs if log.base is None]
+    if robot.spec.base == "floating" and without:
         raise LogError(
-            f"robot {robot.name} has a floating base, whose motion joint recordings do not contain; suspend the robot, "
-            "record, and calibrate a model with a fixed base"
+            f"robot {robot.name} has a floating base, whose motion log {without[0]} does not contain; map its pose "
+            "(`base` in the column map), or suspend the robot, record, and calibrate a model with a fixed base"
         )
     model: Any = robot.model
     slow = float(model.opt.timestep)

@@ -1,15 +1,20 @@
 """Choose a few held-out windows that go into the twin file, for a validation to replay."""
 
 import numpy as np
+import numpy.typing as npt
 
 from physai.sim.calibration.replay.drive import choose_drive, servo_gain_factors
+from physai.sim.calibration.replay.pose import POSITION
 from physai.sim.calibration.replay.replay import ReplayScore
 from physai.sim.calibration.replay.simulate import Simulator
+from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import channel
 from physai.sim.twin.record import ReplaySample
 from physai.sim.twin.spot_check import sample_error
 from physai.sim.twin.twin import Twin
+
+Array = npt.NDArray[np.float64]
 
 WINDOWS = 8
 """Number of windows."""
@@ -31,20 +36,27 @@ def replay_sample(twin: Twin, robot: Robot, score: ReplayScore) -> ReplaySample 
     factors = servo_gain_factors(robot, windows.logs, drive)
     gains = np.ones(len(windows)) if factors is None else factors[windows.log_index]
     start = np.concatenate([simulator.starts(), windows.joint_vel], axis=1)
-    target = windows.target - windows.offset[:, None]
     # A model without actuators has an empty input, which a row of the file may not be.
     controls = simulator.controls(through).reshape(len(windows), -1) if model.nu else np.zeros((len(windows), steps))
     sample = ReplaySample(
         start=_rows(start),
         controls=_rows(controls),
         sample_s=_rows(windows.sample_s),
-        target=_rows(target.reshape(len(windows), -1)),
+        target=_rows(_true_positions(windows).reshape(len(windows), -1)),
         servo_gain=tuple(gains.tolist()),
-        rmse=(0.0,) * len(robot.spec.joint_names),
+        rmse=(0.0,) * len(score.joint_names),
     )
     error = sample_error(sample, model)
     return sample.model_copy(update={"rmse": tuple(error.tolist())}) if np.isfinite(error).all() else None
 
 
-def _rows(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[tuple[float, ...], ...]:
+def _true_positions(windows: Windows) -> Array:
+    """Return what was measured at the compared samples, of a floating base its pose, then the joints without offset."""
+    joints = windows.target[..., windows.target.shape[-1] - windows.offset.shape[1] :] - windows.offset[:, None]
+    if windows.base is None:
+        return joints
+    return np.concatenate([windows.target[..., POSITION], windows.base.quat, joints], axis=-1)
+
+
+def _rows(values: Array) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in values.tolist())

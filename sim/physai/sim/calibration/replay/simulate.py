@@ -9,6 +9,7 @@ from mujoco.batch import Batch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.calibration.replay.drive import DriveSignal, Responses, is_servo
+from physai.sim.calibration.replay.pose import COORDINATES, pose_columns, simulated_coordinates, start_pose
 from physai.sim.calibration.replay.windows import Windows
 from physai.sim.engines.mujoco import roll_out
 from physai.sim.robots.spec import joint_actuator, joint_ids
@@ -47,13 +48,19 @@ class Simulator:
         self.model = model
         self.windows = windows
         through = responses or [None] * len(windows.logs)
-        self._signals = [DriveSignal(log, drive, one) for log, one in zip(windows.logs, through, strict=True)]
+        # Nothing drives a robot without actuators, and a thrown object has none.
+        driven = zip(windows.logs, through, strict=True) if model.nu else ()
+        self._signals = [DriveSignal(log, drive, one) for log, one in driven]
         self.steps = max(1, round(windows.window_s / float(model.opt.timestep)))
         self._threads = num_threads
         self._gains = gains
         joints = joint_ids(model)
-        self._qpos = np.array([int(model.jnt_qposadr[j]) for j in joints])
-        self._dof = np.array([int(model.jnt_dofadr[j]) for j in joints])
+        floating = windows.base is not None
+        poses = pose_columns(model, floating)
+        self._first_joint = len(poses)
+        self._qpos = np.array([*poses, *(int(model.jnt_qposadr[j]) for j in joints)], dtype=np.int64)
+        speeds = [*range(COORDINATES if floating else 0), *(int(model.jnt_dofadr[j]) for j in joints)]
+        self._dof = np.array(speeds, dtype=np.int64)
         self._actuators = [joint_actuator(model, j) for j in joints]
         self._servo = [a is not None and is_servo(model, a) for a in self._actuators]
         per_variant = len(windows) * self.steps * (model.nu + model.nq) * 8
@@ -68,7 +75,7 @@ class Simulator:
             channel: delays and biases of the K variants.
 
         Returns:
-            Shape (K, W, M, J); NaN for diverged worlds.
+            Shape (K, W, M, C); NaN for diverged worlds.
         """
         count = len(channel.delay_s)
         parts: list[Array] = []
@@ -94,10 +101,19 @@ class Simulator:
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
         record = record.reshape(variants, len(windows), self.steps, -1)
         path = np.concatenate([start[:, :, None], record], axis=2)
-        return self._at_samples(path) + windows.offset[None, :, None]
+        return self._measured(self._at_samples(path))
+
+    def _measured(self, positions: Array) -> Array:
+        """Return what the sensors measure of true positions at the compared samples, shape (K, W, M, C)."""
+        windows = self.windows
+        joints = positions[..., self._first_joint :] + windows.offset[None, :, None]
+        if windows.base is None:
+            return joints
+        pose = simulated_coordinates(windows.base, windows.target, positions[..., : self._first_joint])
+        return np.concatenate([pose, joints], axis=-1)
 
     def _at_samples(self, path: Array) -> Array:
-        """Interpolate (K, W, steps + 1, J) linearly at the compared samples."""
+        """Interpolate (K, W, steps + 1, n) linearly at the compared samples."""
         place = np.clip(self.windows.sample_s / float(self.model.opt.timestep), 0.0, self.steps - 1e-9)
         low = place.astype(np.int64)
         share = (place - low)[None, :, :, None]
@@ -105,11 +121,17 @@ class Simulator:
         return path[:, rows, low] * (1.0 - share) + path[:, rows, low + 1] * share
 
     def starts(self) -> Array:
-        """Return the true positions at the windows' starts, shape (W, J)."""
-        return self.windows.joint_pos - self.windows.offset
+        """Return the true positions at the windows' starts: of a floating base its pose, then the joints."""
+        windows = self.windows
+        if windows.base is None:
+            return windows.joint_pos - windows.offset
+        joints = windows.joint_pos[:, COORDINATES:] - windows.offset
+        return np.concatenate([start_pose(windows.base, windows.joint_pos[:, :COORDINATES]), joints], axis=1)
 
     def controls(self, channel: LogChannel) -> Array:
         """Return the actuator inputs, shape (K·W, steps, nu)."""
+        if not self.model.nu:
+            return np.zeros((len(channel.delay_s) * len(self.windows), self.steps, 0))
         # Most variants of a fit share one delay: build each distinct input only once.
         delays, which = np.unique(channel.delay_s, return_inverse=True)
         signals = [self._drive(float(delay)) for delay in delays]

@@ -5,12 +5,20 @@ show model errors, and short enough for open-loop errors to be meaningful: beyon
 free double pendulum is chaotic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from physai.sim.calibration.replay.pose import (
+    BasePath,
+    by_channel,
+    impossible_poses,
+    in_motion,
+    measured_coordinates,
+    pose_starts,
+)
 from physai.sim.calibration.replay.states import StateEstimate
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.logs.checks.channels import spike_samples
@@ -24,13 +32,19 @@ MARGIN_S = 0.02
 EFFORT_MARGIN = 1.1
 """Tolerance factor between a measured effort and the joint's limit."""
 MIN_SAMPLES = 3
+Touching = Callable[[RobotLog], npt.NDArray[np.bool_]]
+"""Returns whether the robot touches the world at each sample of a recording."""
 GAP_LIMIT = 0.25
 """Maximum time between two samples of a window, as a fraction of the window."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """W windows from recordings of one robot with J joints and M compared samples each."""
+    """W windows from recordings of one robot with C coordinates and M compared samples each.
+
+    The coordinates are the positions of the J joints; with a floating base, the six coordinates of its pose come before
+    them, see `physai.sim.calibration.replay.pose`, and C is J + 6.
+    """
 
     window_s: float
     logs: tuple[RobotLog, ...]
@@ -39,17 +53,20 @@ class Windows:
     start_s: Array
     """Start in the recording's time [s], shape (W,)."""
     joint_pos: Array
-    """Position at the start [rad or m], shape (W, J)."""
+    """Position at the start [rad or m], shape (W, C)."""
     joint_vel: Array
-    """Speed at the start [rad/s or m/s], shape (W, J)."""
+    """Speed at the start [rad/s or m/s], shape (W, C)."""
     start_std: Array
-    """Standard deviation of the start state, positions, then speeds, shape (W, 2·J)."""
+    """Standard deviation of the start state, positions, then speeds, shape (W, 2·C)."""
     sample_s: Array
     """Times of the compared samples after the start [s], shape (W, M)."""
     target: Array
-    """Measured positions at these times, shape (W, M, J)."""
+    """Measured positions at these times, shape (W, M, C)."""
     offset: Array
-    """Measured minus true position [rad or m], shape (W, J): the encoder's zero in the window's recording."""
+    """Measured minus true position [rad or m], of the joints only, shape (W, J): the encoder's zero in the window's
+    recording."""
+    base: BasePath | None = None
+    """Orientations of a floating base; None for a fixed one."""
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -57,7 +74,8 @@ class Windows:
     def subset(self, chosen: npt.NDArray[np.int64]) -> "Windows":
         """Return the windows with these indices, which must be ascending."""
         names = ("log_index", "start_s", "joint_pos", "joint_vel", "start_std", "sample_s", "target", "offset")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+        base = None if self.base is None else self.base.subset(chosen)
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names}, base=base)
 
     def thinned(self, count: int) -> "Windows":
         """Return at most `count` evenly spaced windows."""
@@ -75,11 +93,17 @@ class Windows:
             window_s=float(max(window_s, self.sample_s[:, inside - 1].max())),
             sample_s=self.sample_s[:, samples],
             target=self.target[:, samples],
+            base=None if self.base is None else self.base.sampled(samples),
         )
 
     def motion(self) -> Array:
-        """Return the root mean square displacement from the windows' starts, shape (J,)."""
-        return np.sqrt(((self.target - self.joint_pos[:, None]) ** 2).mean(axis=(0, 1)))
+        """Return the root mean square displacement from the windows' starts, one per scored error."""
+        squared = ((self.target - self.joint_pos[:, None]) ** 2).mean(axis=(0, 1))
+        return np.sqrt(self.by_channel(squared))
+
+    def by_channel(self, squared: Array) -> Array:
+        """Return squares of scored errors from those of coordinates: distance and angle of a base, then the joints."""
+        return by_channel(squared, self.base is not None)
 
 
 def cut(
@@ -88,17 +112,20 @@ def cut(
     *,
     stride_s: float | None = None,
     effort_limits: Sequence[float] = (),
+    touching: Touching | None = None,
 ) -> Windows:
     """Cut recordings into windows.
 
     Windows with a gap of more than `GAP_LIMIT` of their length, a spike in a measured position, or a measured effort
-    beyond the joint's limit are excluded.
+    beyond the joint's limit are excluded. Of recordings with poses, only windows are used in which the robot moves and
+    touches the world, and which do not start in an impact.
 
     Args:
         logs: recordings of one robot.
         window_s: length [s].
         stride_s: time between starts [s]; the window length by default.
         effort_limits: effort limit of each joint [N·m or N], 0 if unknown; not checked by default.
+        touching: tells when a robot with a floating base touches the world; None for a fixed base.
 
     Raises:
         LogError: a recording has no usable window.
@@ -107,21 +134,71 @@ def cut(
     index: list[int] = []
     for number, log in enumerate(logs):
         starts = _starts(log, window_s, stride_s or window_s, _impossible(log, effort_limits))
-        if not len(starts):
+        part = (
+            ()
+            if not len(starts)
+            else _part(log, starts, window_s)
+            if touching is None
+            else _poses(log, starts, window_s, touching(log))
+        )
+        if not part:
+            contact = "" if touching is None else ", with contact and motion and without an impact at its start,"
             raise LogError(
-                f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s without a spike or a gap of "
-                f"more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or use a shorter --window"
+                f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s{contact} without a spike or "
+                f"a gap of more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or use a shorter "
+                "--window"
             )
-        estimate = StateEstimate(log)
-        position, speed = estimate.at(starts)
-        std = np.tile(np.concatenate(estimate.errors()), (len(starts), 1))
-        samples = np.stack([_samples(log, start, window_s) for start in starts.tolist()])
-        sample_s = log.time[samples] - log.time[starts][:, None]
-        parts.append((log.time[starts], position, speed, std, sample_s, log.joint_pos[samples]))
-        index.extend([number] * len(starts))
-    start_s, position, speed, std, sample_s, target = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    offset = np.zeros_like(position)
-    return Windows(window_s, tuple(logs), np.array(index), start_s, position, speed, std, sample_s, target, offset)
+        parts.append(part)
+        index.extend([number] * len(part[0]))
+    start_s, position, speed, std, sample_s, target, *paths = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    base = BasePath(*paths) if paths else None
+    zero = np.zeros((len(start_s), len(logs[0].joint_names)))
+    return Windows(window_s, tuple(logs), np.array(index), start_s, position, speed, std, sample_s, target, zero, base)
+
+
+def _part(log: RobotLog, starts: npt.NDArray[np.int64], window_s: float) -> tuple[Array, ...]:
+    """Return the windows of one recording in the order of the fields of `Windows`."""
+    samples = np.stack([_samples(log, start, window_s) for start in starts.tolist()])
+    sample_s = log.time[samples] - log.time[starts][:, None]
+    if not log.joint_names:
+        empty = np.zeros((len(starts), 0))
+        return log.time[starts], empty, empty, empty, sample_s, log.joint_pos[samples]
+    estimate = StateEstimate(log)
+    position, speed = estimate.at(starts)
+    std = np.tile(np.concatenate(estimate.errors()), (len(starts), 1))
+    return log.time[starts], position, speed, std, sample_s, log.joint_pos[samples]
+
+
+def _poses(
+    log: RobotLog, starts: npt.NDArray[np.int64], window_s: float, touches: npt.NDArray[np.bool_]
+) -> tuple[Array, ...]:
+    """Return the windows of one recording with poses; empty without usable ones."""
+    if log.base is None:
+        raise LogError(f"log {log.name}: has no pose of the base")
+    wanted = [
+        start
+        for start, samples in ((start, _samples(log, start, window_s)) for start in starts.tolist())
+        if touches[start : samples[-1] + 1].any() and in_motion(log.base, np.append(start, samples))
+    ]
+    found = pose_starts(log, log.base, np.array(wanted, dtype=np.int64))
+    if not len(found.samples):
+        return ()
+    start_s, position, speed, std, sample_s, target = _part(log, found.samples, window_s)
+    joints = position.shape[1]
+    samples = np.stack([_samples(log, start, window_s) for start in found.samples.tolist()])
+    measured = measured_coordinates(log.base, found.quat, samples)
+    return (
+        start_s,
+        np.hstack([found.coordinates, position]),
+        np.hstack([found.velocity, speed]),
+        np.hstack([found.std[:, :6], std[:, :joints], found.std[:, 6:], std[:, joints:]]),
+        sample_s,
+        np.concatenate([measured, target], axis=-1),
+        found.quat,
+        log.base.quat[samples],
+    )
 
 
 def _impossible(log: RobotLog, effort_limits: Sequence[float]) -> npt.NDArray[np.int64]:
@@ -144,7 +221,8 @@ def _starts(
     starts = np.unique(np.searchsorted(time, wanted - 1e-9))
     starts = starts[time[starts] <= last + 1e-9]
     gaps = np.diff(time)
-    spikes = np.unique(np.concatenate([*(spike_samples(column) for column in log.joint_pos.T), impossible]))
+    columns = (spike_samples(column) for column in log.joint_pos.T)
+    spikes = np.unique(np.concatenate([*columns, impossible, impossible_poses(log.base)]))
     keep: list[int] = []
     for start in starts:
         end = int(np.searchsorted(time, time[start] + window_s, side="right"))

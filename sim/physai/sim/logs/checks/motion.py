@@ -91,7 +91,7 @@ def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[LogFindi
 
 def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterator[LogFinding]:
     """Yield findings on whether commands change, stay within limits and are followed."""
-    if not any(np.ptp(log.command[:, j]) > 0.0 for j in range(len(log.joints))):
+    if any(log.driven) and not any(np.ptp(log.command[:, j]) > 0.0 for j in range(len(log.joints))):
         yield LogFinding(
             severity="warning",
             check="command",

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.contract.robot import JointSpec
+from physai.sim.logs.checks.base import base_reading, sound_poses
 from physai.sim.logs.checks.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array, LogError
@@ -49,7 +50,7 @@ def require_readable(log: RawLog) -> None:
 
 def reading_findings(log: RawLog) -> list[LogFinding]:
     """Return the findings; units are checked only if values and time are valid."""
-    return [*_time(log), *_finite(log)] or list(_units(log))
+    return [*_time(log), *_finite(log), *base_reading(log)] or list(_units(log))
 
 
 def sound_rows(log: RawLog) -> RawLog:
@@ -57,6 +58,7 @@ def sound_rows(log: RawLog) -> RawLog:
     keep = np.isfinite(log.time)
     for _, values in log.series():
         keep &= (np.abs(values) <= MAX_VALUE).all(axis=1)
+    keep &= sound_poses(log)
     # A clock that jumps back once loses only the rows until it has caught up.
     latest = np.maximum.accumulate(np.where(keep, log.time, -np.inf))
     keep[1:] &= log.time[1:] > latest[:-1]

@@ -6,7 +6,7 @@ import numpy as np
 
 from physai.sim.logs.checks.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog
-from physai.sim.logs.robot_log import Array
+from physai.sim.logs.robot_log import Array, BasePose
 from physai.sim.logs.signals.timing import GAP_FACTOR, PeriodStatistics
 
 JITTER_FACTOR = 1.25
@@ -17,6 +17,9 @@ MIN_RATE_HZ = 100.0
 
 _MIN_SAMPLES = 100
 """Minimum number of samples for enough replay windows."""
+
+_MIN_POSES = 40
+"""The same for a free body, whose throw takes half a second."""
 
 
 def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
@@ -29,11 +32,12 @@ def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFindi
 
 
 def _length(log: RawLog) -> Iterator[LogFinding]:
-    if len(log.time) < _MIN_SAMPLES:
+    least = _MIN_SAMPLES if log.joints else _MIN_POSES
+    if len(log.time) < least:
         yield LogFinding(
             severity="defect",
             check="length",
-            message=f"{len(log.time)} samples in {log.time[-1]:.3g} s, at least {_MIN_SAMPLES} are needed",
+            message=f"{len(log.time)} samples in {log.time[-1]:.3g} s, at least {least} are needed",
             advice="record longer",
             numbers={"samples": len(log.time)},
         )
@@ -83,6 +87,9 @@ def _jitter(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Lo
 def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
     if periods.rate_hz >= MIN_RATE_HZ:
         return
+    if log.base is not None and not log.joints:
+        yield from _pose_rate(log.base, periods)
+        return
     step = np.abs(np.diff(log.joint_pos, axis=0))
     joint = int(step.max(axis=0).argmax())
     unit = "m" if log.joints[joint].kind == "prismatic" else "rad"
@@ -95,4 +102,15 @@ def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
         ),
         advice=f"log at {MIN_RATE_HZ:.0f} Hz or more; command and motion between samples are unknown",
         numbers={"rate_hz": periods.rate_hz, "median_s": periods.median_s, "largest_step": float(step.max())},
+    )
+
+
+def _pose_rate(base: BasePose, periods: PeriodStatistics) -> Iterator[LogFinding]:
+    step = float(np.linalg.norm(np.diff(base.position, axis=0), axis=1).max())
+    yield LogFinding(
+        severity="warning",
+        check="rate",
+        message=f"logged at {periods.rate_hz:.0f} Hz: the base moves up to {step:.3g} m between two samples",
+        advice=f"use a camera with {MIN_RATE_HZ:.0f} Hz or more; an impact takes milliseconds",
+        numbers={"rate_hz": periods.rate_hz, "median_s": periods.median_s, "largest_step": step},
     )

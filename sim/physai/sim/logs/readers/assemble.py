@@ -9,9 +9,10 @@ import numpy.typing as npt
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JointSpec, RobotSpec
 from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
+from physai.sim.logs.readers.base_columns import base_pose
 from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns
 from physai.sim.logs.readers.table import ColumnStream, Table, first_names
-from physai.sim.logs.readers.units import Quantity, dimension, unit_factor
+from physai.sim.logs.readers.units import Dimension, Quantity, dimension, unit_factor
 from physai.sim.logs.robot_log import Array, CommandKind, LogError
 
 Fetch = Callable[[str], Array]
@@ -44,13 +45,17 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         values = np.zeros((len(time), len(joints)))
         for j, (joint, ref) in enumerate(zip(joints, refs, strict=True)):
             if ref is not None:
-                channel = _channel(table, f"{label} of {joint.name}", joint, kind, ref, fetch)
+                expected = dimension(kind, prismatic=joint.kind == "prismatic")
+                channel = _channel(table, f"{label} of {joint.name}", joint.name, expected, ref, fetch)
                 values[:, j] = channel.values
                 channels.append(channel)
         return values
 
     parts = [columns[joint.name] for joint in joints]
-    kind = _command_kind(table, column_map, parts)
+    base, poses = base_pose(
+        table.source, column_map, robot, lambda label, ref, expected: _channel(table, label, "", expected, ref, fetch)
+    )
+    kind = _command_kind(table, column_map, joints, parts)
     speeds, efforts = _velocities(table, joints, parts), _efforts(table, joints, parts)
     log = RawLog(
         name=name,
@@ -65,7 +70,8 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         driven=tuple(
             part.command is not None and joint.effort_limit > 0.0 for joint, part in zip(joints, parts, strict=True)
         ),
-        channels=(*channels, *_further(table, column_map, fetch)),
+        base=base,
+        channels=(*channels, *poses, *_further(table, column_map, fetch)),
         source=table.source,
         sha256=table.sha256,
         origin=table.origin,
@@ -79,8 +85,8 @@ def _joint_specs(table: Table, column_map: ColumnMap, robot: RobotSpec | None) -
     """Return the robot's joints, or joints with the map's names and no known limits."""
     if robot is not None:
         return robot.joints
-    if not column_map.joints:
-        raise LogError(f"{table.source}: the column map names no joints")
+    if not column_map.joints and column_map.base is None:
+        raise LogError(f"{table.source}: the column map names neither joints nor a base")
     names = ["joint1" if name == ONLY_JOINT else name for name in column_map.joints]
     return tuple(JointSpec(name=name, kind="continuous", effort_limit=_UNKNOWN_EFFORT) for name in names)
 
@@ -127,6 +133,7 @@ def _joint_name(given: str, names: list[str]) -> str | None:
 def _used_columns(column_map: ColumnMap, joints: Iterable[JointColumns]) -> set[str]:
     """Return the names of all columns in use."""
     refs = [ref for part in joints for ref in (part.joint_pos, part.joint_vel, part.joint_effort, part.command) if ref]
+    refs += [] if column_map.base is None else column_map.base.refs()
     used = {ref.column for ref in (*refs, *column_map.channels.values())}
     return used | ({column_map.enabled} if column_map.enabled else set())
 
@@ -137,7 +144,7 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
     Returns:
         Accessor of aligned columns, time of the rows [s], and remarks on samples left out.
     """
-    first_position = next(iter(columns.values())).joint_pos.column
+    first_position = _first_position(table, column_map, columns)
     used = _used_columns(column_map, columns.values())
     measured = table.stream_of(first_position)
     if measured is None:
@@ -171,6 +178,17 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
     # NaN in the first time would turn all times into NaN; leave them for the checks to report.
     kept = time[keep]
     return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, remarks
+
+
+def _first_position(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]) -> str:
+    if columns:
+        return next(iter(columns.values())).joint_pos.column
+    if column_map.base is None:
+        raise LogError(
+            f"{table.source}: the column map has no base, and the robot is a free body without joints; add "
+            "`base: {position: [x, y, z], quat: [qw, qx, qy, qz]}`"
+        )
+    return column_map.base.position[0].column
 
 
 def _time(table: Table, stream: ColumnStream, column_map: ColumnMap) -> Array:
@@ -213,13 +231,12 @@ def _missing(table: Table, column: str) -> LogError:
     return LogError(f"{table.source}: no column {column!r}; its columns: {first_names(table.columns, 60)}")
 
 
-def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Column, fetch: Fetch) -> RawColumn:
+def _channel(table: Table, label: str, joint: str, expected: Dimension, ref: Column, fetch: Fetch) -> RawColumn:
     """Convert one column to SI units."""
-    expected = dimension(kind, prismatic=joint.kind == "prismatic")
     where = f"{table.source}: column {ref.column}"
     factor = 1.0 if ref.unit is None else unit_factor(ref.unit, expected, where=where)
     raw = fetch(ref.column)
-    return RawColumn(label, ref.column, joint.name, raw, _converted(raw, ref, factor), ref.wrap, ref.period)
+    return RawColumn(label, ref.column, joint, raw, _converted(raw, ref, factor), ref.wrap, ref.period)
 
 
 def _converted(raw: Array, ref: Column, factor: float) -> Array:
@@ -256,9 +273,18 @@ def _efforts(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColum
     return refs
 
 
-def _command_kind(table: Table, column_map: ColumnMap, parts: list[JointColumns]) -> CommandKind:
+def _command_kind(
+    table: Table, column_map: ColumnMap, joints: tuple[JointSpec, ...], parts: list[JointColumns]
+) -> CommandKind:
     if not any(part.command is not None for part in parts):
-        raise LogError(f"{table.source}: no joint has a command column; a replay needs the commands")
+        # A thrown object and a pendulum without a motor have no commands, and measured efforts can replace them.
+        for joint, part in zip(joints, parts, strict=True):
+            if joint.effort_limit > 0.0 and part.joint_effort is None:
+                raise LogError(
+                    f"{table.source}: no joint has a command column; a replay needs the commands, or the measured "
+                    f"efforts of all driven joints, and {joint.name} has none"
+                )
+        return column_map.command_kind or "joint_effort"
     if column_map.command_kind is None:
         raise LogError(
             f"{table.source}: the column map does not define the kind of its commands; add `command_kind: joint_pos`, "

@@ -2,7 +2,9 @@
 
 Measurements come from /joint_states or the only topic of sensor_msgs/JointState, commands from the only other topic of
 std_msgs/Float64MultiArray, trajectory_msgs/JointTrajectory or sensor_msgs/JointState. Otherwise the column map selects
-the topics (`ros:`). Recordings of `physai play --record` have this format, too.
+the topics (`ros:`). A bag without joint states is of a free body: its pose is the only topic of
+geometry_msgs/PoseStamped or nav_msgs/Odometry, or that of `ros: {base: TOPIC}`. Recordings of `physai play --record`
+have this format, too.
 """
 
 from dataclasses import replace
@@ -12,8 +14,16 @@ import numpy as np
 
 from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
 from physai.sim.logs.readers.bag_messages import bag_files
-from physai.sim.logs.readers.bag_topics import Bag, TopicSeries, read_topics
-from physai.sim.logs.readers.column_map import Column, ColumnMap, CommandTopic, JointColumns, Reading, RosTopics
+from physai.sim.logs.readers.bag_topics import POSE_AXES, POSE_KINDS, Bag, TopicSeries, read_topics
+from physai.sim.logs.readers.column_map import (
+    BaseColumns,
+    Column,
+    ColumnMap,
+    CommandTopic,
+    JointColumns,
+    Reading,
+    RosTopics,
+)
 from physai.sim.logs.readers.table import ColumnStream, Table, digest, require_size
 from physai.sim.logs.robot_log import CommandKind, LogError
 
@@ -48,8 +58,9 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     """
     topics = (column_map and column_map.ros) or RosTopics()
     bag = read_topics(path)
-    measured = _measured(path, bag, topics.joint_states)
-    command = _command(path, bag, measured[0].topic, topics.command)
+    free = _is_free_body(bag, topics)
+    measured = [_pose(path, bag, topics.base)] if free else _measured(path, bag, topics.joint_states)
+    command = [] if free else _command(path, bag, measured[0].topic, topics.command)
     used = [*measured, *command]
     clock = topics.clock or ("header" if all(series.has_stamps for series in used) else "log")
     for series in used:
@@ -64,8 +75,40 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     streams = tuple(replace(stream, origins=bag.origins) for stream in streams)
     files = bag_files(path)
     table = Table(str(path), files, digest(files), streams)
-    named = column_map is not None and bool(column_map.joints)
-    return Reading(table, None if named else _convention(path, measured, command, topics.command))
+    if column_map is not None and (column_map.joints or column_map.base):
+        return Reading(table, None)
+    return Reading(
+        table, _pose_columns(measured[0].topic) if free else _convention(path, measured, command, topics.command)
+    )
+
+
+def _is_free_body(bag: Bag, topics: RosTopics) -> bool:
+    """Whether a bag has poses and no joint states."""
+    kinds = {series.kind for series in bag.series}
+    return topics.base is not None or ("JointState" not in kinds and bool(kinds.intersection(POSE_KINDS)))
+
+
+def _pose(path: Path, bag: Bag, wanted: str | None) -> TopicSeries:
+    """Return the series with the poses of a free body."""
+    if any(series.kind == "JointState" for series in bag.series):
+        # Held poses are up to a period old at the times of the joints, which would look like motion.
+        raise LogError(
+            f"{path}: poses and joint states of one bag are not read together, as they have different times; write "
+            "both to one table with common times"
+        )
+    poses = {series.topic: series for series in bag.series if series.kind in POSE_KINDS}
+    topic = wanted or (next(iter(poses)) if len(poses) == 1 else None)
+    if topic is None:
+        raise LogError(f"{path}: {_choose('pose', sorted(poses))}\n  ros: {{base: {min(poses)}}}")
+    if topic not in poses:
+        raise LogError(f"{path}: no poses on topic {topic}, only on {', '.join(sorted(poses)) or 'none'}")
+    return poses[topic]
+
+
+def _pose_columns(topic: str) -> ColumnMap:
+    x, y, z, *quat = (Column(column=f"{topic}.pose.{axis}") for axis in POSE_AXES)
+    w, i, j, k = quat
+    return ColumnMap(base=BaseColumns(position=(x, y, z), quat=(w, i, j, k)))
 
 
 def _measured(path: Path, bag: Bag, wanted: str | None) -> list[TopicSeries]:
@@ -85,7 +128,7 @@ def _measured(path: Path, bag: Bag, wanted: str | None) -> list[TopicSeries]:
 
 def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -> list[TopicSeries]:
     """Return the series with commands."""
-    others = [s for s in bag.series if s.topic != measured and s.fields]
+    others = [s for s in bag.series if s.topic != measured and s.fields and s.kind not in POSE_KINDS]
     names = sorted({series.topic for series in others})
     if wanted is None and names and all(name.startswith(TARGET_TOPIC) for name in names):
         return others

@@ -20,12 +20,14 @@ from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
 from physai.sim.logs.readers.table import MAX_FILE_BYTES, MAX_ROWS, read_bounded
 from physai.sim.logs.robot_log import LogError
 
-Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "episode", "origin"]
+Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "PoseStamped", "Odometry", "episode", "origin"]
 
 _KINDS: dict[str, Kind] = {
     "sensor_msgs/JointState": "JointState",
     "std_msgs/Float64MultiArray": "Float64MultiArray",
     "trajectory_msgs/JointTrajectory": "JointTrajectory",
+    "geometry_msgs/PoseStamped": "PoseStamped",
+    "nav_msgs/Odometry": "Odometry",
     "physai.Episode": "episode",
 }
 """Decoded types, without ROS 2's `/msg`."""
@@ -276,7 +278,7 @@ def _decode(path: Path, topic: str, kind: Kind, encoding: str, data: bytes) -> A
 @cache
 def _typestore() -> Any:
     """Return ROS 2's message definitions."""
-    # Any release will do: these three types have not changed since the first.
+    # Any release will do: these types have not changed since the first.
     from rosbags.typesys import Stores, get_typestore
 
     return get_typestore(Stores.ROS2_HUMBLE)

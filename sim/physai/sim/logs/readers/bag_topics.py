@@ -19,6 +19,9 @@ Groups = dict[tuple[str, tuple[str, ...]], "TopicSeries"]
 
 STATE_FIELDS = ("position", "velocity", "effort")
 POINT_FIELDS = ("positions", "velocities", "effort")
+POSE_KINDS = ("PoseStamped", "Odometry")
+POSE_AXES = ("x", "y", "z", "qw", "qx", "qy", "qz")
+"""Elements of a pose, in the place of joints."""
 
 _NANOSECONDS = 1_000_000_000
 
@@ -90,6 +93,8 @@ def read_topics(path: Path) -> Bag:
             origins.add(str(message.content))
         elif message.kind == "JointTrajectory":
             _add_trajectory(path, groups, message)
+        elif message.kind in POSE_KINDS:
+            _add_pose(path, groups, message)
         else:
             _add(path, groups, message)
         if not sum(len(series.joints) for series in groups.values()) <= MAX_COLUMNS:
@@ -116,6 +121,27 @@ def _add(path: Path, groups: Groups, message: BagMessage) -> None:
     series.sent_ns.append(0)
     for name, values in parts.items():
         _add_row(path, series, name, values, order)
+
+
+def _add_pose(path: Path, groups: Groups, message: BagMessage) -> None:
+    pose = _get(message.content, "pose")
+    # An odometry's pose has a covariance beside it.
+    pose = _get(pose, "pose") if message.kind == "Odometry" else pose
+    position, orientation = _get(pose, "position"), _get(pose, "orientation")
+    parts = [*(_number(position, axis) for axis in "xyz"), *(_number(orientation, axis) for axis in "wxyz")]
+    values = _floats(path, message, parts)
+    series = groups.setdefault((message.topic, POSE_AXES), TopicSeries(message.topic, message.kind, POSE_AXES))
+    series.log_ns.append(message.log_ns)
+    series.stamp_ns.append(_stamp_ns(message.content))
+    series.sent_ns.append(0)
+    _add_row(path, series, "pose", values, np.arange(len(POSE_AXES)))
+
+
+def _number(content: Any, name: str) -> Any:
+    """Return a number of a decoded message; None if a JSON message omits it."""
+    if isinstance(content, Mapping):
+        return cast("Mapping[str, Any]", content).get(name)
+    return getattr(content, name, None)
 
 
 def _add_trajectory(path: Path, groups: Groups, message: BagMessage) -> None:

@@ -10,6 +10,14 @@
         joint_effort: tau1
         command: u1
 
+A recording of a robot with a floating base, or of a free body without joints, has a pose:
+
+    base:
+      position: [x, y, z]               # in the world [m], or {column: x, unit: mm}
+      quat: [qw, qx, qy, qz]            # orientation in the world, wxyz
+      lin_vel: [vx, vy, vz]             # optional, in the world [m/s]
+      ang_vel: [wx, wy, wz]             # optional, in the base's frame [rad/s]
+
 A value is sign · scale · unit's factor · column + offset, with the offset in SI units. `joint_vel`, `joint_effort` and
 `command` are optional; a joint without a command is not driven.
 """
@@ -76,6 +84,26 @@ class JointColumns(Frozen):
     command: Column | None = None
 
 
+Columns3 = tuple[Column, Column, Column]
+
+
+class BaseColumns(Frozen):
+    """The columns of a floating base's pose."""
+
+    position: Columns3
+    """x, y and z of the base's origin in the world."""
+    quat: tuple[Column, Column, Column, Column]
+    """Orientation of the base in the world: w, x, y and z of a unit quaternion."""
+    lin_vel: Columns3 | None = None
+    """Velocity of the base's origin in the world."""
+    ang_vel: Columns3 | None = None
+    """Angular velocity in the base's frame."""
+
+    def refs(self) -> tuple[Column, ...]:
+        """Return all columns."""
+        return (*self.position, *self.quat, *(self.lin_vel or ()), *(self.ang_vel or ()))
+
+
 class JoinedFile(Frozen):
     """Additional file of the same recording."""
 
@@ -100,6 +128,8 @@ class RosTopics(Frozen):
 
     joint_states: ColumnName | None = None
     command: CommandTopic | None = None
+    base: ColumnName | None = None
+    """Topic of a free body's pose, in a bag without joint states."""
     clock: Literal["header", "log"] | None = None
     """`header`: the messages' stamps; `log`: the time of recording. Default: the stamps, if all messages have one."""
 
@@ -129,6 +159,8 @@ class ColumnMap(Frozen):
     joints: Annotated[dict[Name | Literal["*"], JointColumns], Field(max_length=MAX_JOINTS)] = Field(
         default_factory=dict[str, JointColumns]
     )
+    base: BaseColumns | None = None
+    """Pose of a floating base."""
     command_kind: CommandKind | None = None
     enabled: ColumnName | None = None
     """Column that is 0 while commands have no effect; only the longest nonzero stretch is kept."""

@@ -34,7 +34,7 @@ def complete_map(path: Path, reading: Reading, given: ColumnMap | None) -> tuple
     Raises:
         LogError: the columns cannot be assigned.
     """
-    if given is not None and given.joints:
+    if given is not None and (given.joints or (given.base and reading.convention is None)):
         return given, False
     if reading.convention is not None:
         if given is None:
@@ -43,7 +43,7 @@ def complete_map(path: Path, reading: Reading, given: ColumnMap | None) -> tuple
         written = given.model_dump(exclude_unset=True, exclude={"joints"})
         return reading.convention.model_copy(update={name: getattr(given, name) for name in written}), True
     if given is not None:
-        raise LogError(f"{path}: neither the column map nor the file names joints{_columns(reading)}")
+        raise LogError(f"{path}: neither the column map nor the file names joints or a base{_columns(reading)}")
     shipped = shipped_map(path, reading.table.columns)
     if shipped is None:
         raise LogError(

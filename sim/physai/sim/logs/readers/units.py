@@ -6,7 +6,7 @@ from typing import Literal
 from physai.sdk.base.errors import unknown_name
 from physai.sim.logs.robot_log import LogError
 
-Dimension = Literal["time", "angle", "length", "angular speed", "speed", "torque", "force"]
+Dimension = Literal["time", "angle", "length", "angular speed", "speed", "torque", "force", "ratio"]
 
 UNITS: dict[str, tuple[Dimension, float]] = {
     "s": ("time", 1.0),

@@ -1,0 +1,71 @@
+"""The whole path of a free body on the command line: record, check, calibrate, replay, and wrong twins that show."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.tossed_cube import CUBE
+
+from physai.sdk.cli.main import main
+from physai.sim.twin.twin import load_twin
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_from_throws_to_a_credible_twin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    robot, folder, twin = tmp_path / "cube.xml", tmp_path / "throws", tmp_path / "twin.json"
+    robot.write_text(CUBE)
+    assert main(["sim", "record", str(robot), "-o", str(folder), "--recordings", "12", "--seed", "3"]) == 0
+    logs = [str(path) for path in sorted(folder.glob("*.csv"))]
+    assert len(logs) == 12
+    capsys.readouterr()
+    assert main(["logs", "check", *logs, "--robot", str(robot)]) == 0
+    assert "12 of 12 recordings usable for calibration" in capsys.readouterr().out
+    words = ["sim", "calibrate", str(robot), *logs, "-o", str(twin), "--budget-steps", "8000000", "--json"]
+    assert main([*words, "--report", str(tmp_path)]) == 0
+    record = printed(capsys)
+    assert record["credible"] is True
+    page = (tmp_path / "report.html").read_text()
+    assert "base.position" in page
+    assert "base.rotation" in page
+    fitted = load_twin(twin)
+    assert fitted.joint_names == ()
+    assert {p.name for p in fitted.parameters if p.identified} >= {"cube.sliding_friction", "cube.restitution"}
+    # What a pose never shows: all forces on a free body are proportional to its mass.
+    assert next(p for p in fitted.parameters if p.name == "cube.mass").value == 0.37
+    assert main(["sim", "replay", str(twin), *logs, "--against", str(robot), "--json"]) == 0
+    score = printed(capsys)
+    rmse, against = score["rmse"], score["against"]
+    for name in ("base.position", "base.rotation"):
+        assert rmse[name]["value"] < 0.5 * against[f"rmse.{name}"]["value"]
+        assert math.isfinite(rmse[name]["hi"])
+
+
+def test_what_cannot_be_thrown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    robot = tmp_path / "cube.xml"
+    robot.write_text(CUBE.replace('<geom name="floor" type="plane" size="2 2 0.1"/>', ""))
+    assert main(["sim", "record", str(robot), "-o", str(tmp_path / "throws")]) == 2
+    assert "touches nothing within 1 s; give its file a floor" in capsys.readouterr().err
+    assert not (tmp_path / "throws").exists()
+    robot.write_text(CUBE)
+    assert main(["sim", "record", str(robot), "-o", str(tmp_path / "throws"), "--duration-s", "0.1"]) == 2
+    assert "--duration-s must be in 0.5 … 600 for a throw, got 0.1" in capsys.readouterr().err
+
+
+def test_a_free_body_is_shown_checked_and_trained_on_by_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot = tmp_path / "cube.xml"
+    robot.write_text(CUBE)
+    assert main(["robots", "show", str(robot)]) == 0
+    assert "joints (0)" in capsys.readouterr().out
+    assert main(["robots", "check", str(robot)]) == 0
+    assert capsys.readouterr().err == "dropping cube\n"
+    for task in ("reach", "velocity"):
+        assert main(["train", task, "--robot", str(robot), "--out", str(tmp_path / task)]) == 2
+        assert capsys.readouterr().err.startswith("physai")
