@@ -117,7 +117,8 @@ class RobotSpec(Frozen):
 
     name: Name
     base: Literal["fixed", "floating"]
-    joints: Annotated[tuple[JointSpec, ...], Field(max_length=MAX_JOINTS)]
+    # The schema is that of contracts, which command joints.
+    joints: Annotated[tuple[JointSpec, ...], Field(max_length=MAX_JOINTS, json_schema_extra={"minItems": 1})]
     """Empty for a free body only, such as a thrown object: no contract can command it."""
     sensors: Annotated[tuple[SensorField, ...], Field(min_length=1, max_length=64)]
     chains: Annotated[tuple[KinematicChain, ...], Field(max_length=16)] = ()

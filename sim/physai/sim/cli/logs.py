@@ -217,8 +217,10 @@ def _base_lines(report: QualityReport) -> list[str]:
 
 def _base_json(report: QualityReport) -> dict[str, Any]:
     from physai.sim.logs.checks.base import base_summary
+    from physai.sim.logs.checks.reading import sound_rows
 
-    return {} if report.log.base is None else asdict(base_summary(report.log.base))
+    base = sound_rows(report.log).base
+    return {} if base is None else asdict(base_summary(base))
 
 
 def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:

@@ -280,6 +280,12 @@ def test_the_verb_summarises_the_base(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*words, "--json", "--picture", str(tmp_path / "throw.png")]) == 0
     base = json.loads(capsys.readouterr().out)["logs"][0]["base"]
     assert base["position_highest_m"][0] == pytest.approx(0.8 * 149 * 0.004)
+    assert "NaN" not in json.dumps(base)
     # |spin| = √14 rad/s for 0.596 s.
     assert base["turn_rad"] == pytest.approx(14.0**0.5 * 0.596)
     assert (tmp_path / "throw.png").is_file()
+    columns = flight()
+    columns[5, 2] = np.nan
+    written(tmp_path, columns)
+    assert main([*words, "--json"]) == 1
+    assert "NaN" not in capsys.readouterr().out

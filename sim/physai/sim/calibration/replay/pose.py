@@ -80,7 +80,7 @@ def impossible_poses(base: BasePose | None) -> Indices:
 
 
 def pose_starts(log: RobotLog, base: BasePose, starts: Indices) -> PoseStarts:
-    """Estimate the states at which windows of a recording start; starts within or beside an impact are left out.
+    """Estimate the states at which windows of a recording start; starts in or next to an impact are left out.
 
     A parabola is fitted to the positions, and to the rotations from the start's own orientation, whose slope there is
     the angular velocity in the base's frame.

@@ -125,7 +125,7 @@ def _add(path: Path, groups: Groups, message: BagMessage) -> None:
 
 def _add_pose(path: Path, groups: Groups, message: BagMessage) -> None:
     pose = _get(message.content, "pose")
-    # An odometry's pose has a covariance beside it.
+    # The pose of an odometry comes with a covariance.
     pose = _get(pose, "pose") if message.kind == "Odometry" else pose
     position, orientation = _get(pose, "position"), _get(pose, "orientation")
     parts = [*(_number(position, axis) for axis in "xyz"), *(_number(orientation, axis) for axis in "wxyz")]
