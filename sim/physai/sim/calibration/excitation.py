@@ -68,7 +68,7 @@ def design_excitation(
     """Choose the candidate after which the named parameters are known best.
 
     Args:
-        twin: the twin; its robot has a fixed base.
+        twin: the twin.
         names: parameters to constrain; by default those that its recordings do not.
         duration_s: length of the commands [s].
         rate_hz: commands per second.
@@ -79,7 +79,8 @@ def design_excitation(
 
     Raises:
         UnknownNameError: the twin has no such parameter.
-        PhysaiError: it has none that its recordings leave open, or every candidate exceeds the robot's limits.
+        PhysaiError: it has none that its recordings leave open, its robot has a floating base, or every candidate
+            exceeds the robot's limits.
         TwinError: the twin's robot cannot be loaded, or has changed.
     """
     known = [parameter.name for parameter in twin.parameters]
@@ -92,6 +93,11 @@ def design_excitation(
     if not 1 <= candidates <= MAX_CANDIDATES:
         raise PhysaiError(f"--candidates must be in 1 … {MAX_CANDIDATES}, got {candidates}")
     robot = twin.nominal()
+    if robot.spec.base == "floating":
+        raise PhysaiError(
+            f"robot {robot.name} has a floating base, and commands are designed for fixed ones; record other throws, or "
+            "suspend the robot and calibrate a model with a fixed base"
+        )
     # The parameters' own posterior, in prior units, as information that a recording adds to.
     units = np.array([parameter.prior_std for parameter in twin.parameters])
     precision = np.linalg.pinv(twin.covariance / np.outer(units, units))

@@ -97,7 +97,7 @@ def _errors(calibration: Calibration) -> Iterator[str]:
         error_chart(calibration.train, calibration.train_nominal, None),
         f"{calibration.fit.windows} windows of {calibration.train.windows.window_s:g} s were fitted.",
     )
-    joints = calibration.twin.joint_names
+    joints = calibration.train.joint_names
     if len(calibration.fit.history) > 1:
         yield _panel(
             "the fit",

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.support.fixtures_calibration import changed_model
+from tests.support.floating import fitted
 from tests.support.tossed_cube import CONTACT_TIME, CUBE, FRICTION, RESTITUTION, cube, still, throws
 
 from physai.sdk.base.errors import UnknownNameError
@@ -34,8 +35,7 @@ from physai.sim.twin.contact import damping_ratio, restitution
 from physai.sim.twin.measured_task import posterior_randomisation
 from physai.sim.twin.models import calibration_model, model_fingerprint
 from physai.sim.twin.parameters import catalogue, model_fields
-from physai.sim.twin.record import FittedParameter
-from physai.sim.twin.twin import Twin, load_twin, nominal_twin, save_twin
+from physai.sim.twin.twin import load_twin, save_twin
 
 Array = NDArray[np.float64]
 
@@ -257,21 +257,8 @@ def test_throws_give_friction_restitution_and_contact_time_back(body: Robot, see
     assert result.twin.credible().holds, result.twin.credible().reasons
 
 
-def fitted_contact(robot: Robot, values: dict[str, float]) -> Twin:
-    """A twin of the robot with these contact parameters."""
-    known = {parameter.name: parameter for parameter in catalogue(robot, "command")}
-    parameters = tuple(
-        FittedParameter(
-            name=name, unit=known[name].unit, prior=known[name].prior, prior_std=known[name].prior_std,
-            lower=known[name].lower, upper=known[name].upper, value=value, std=0.02, identified=True,
-        )
-        for name, value in values.items()
-    )  # fmt: skip
-    return replace(nominal_twin(robot), parameters=parameters, covariance=0.02**2 * np.eye(len(parameters)))
-
-
 def test_a_twin_keeps_contacts_in_its_file_and_applies_and_draws_them(body: Robot, tmp_path: Path) -> None:
-    twin = fitted_contact(body, {FRICTION: 0.3, RESTITUTION: 0.5})
+    twin = fitted(body, {FRICTION: 0.3, RESTITUTION: 0.5})
     save_twin(twin, tmp_path / "twin.json")
     loaded = load_twin(tmp_path / "twin.json")
     assert loaded.hash == twin.hash
@@ -292,7 +279,7 @@ def test_training_varies_the_friction_of_the_feet_in_the_model_of_the_task() -> 
     """The task's floor comes before the robot's geoms, so rows of the robot's model would be others."""
     go2 = load_robot("go2")
     task = load_task("go2-velocity")
-    twin = fitted_contact(go2, {"FL_foot.sliding_friction": 0.4})
+    twin = fitted(go2, {"FL_foot.sliding_friction": 0.4})
     model = copy.copy(task.model)
     twin.apply(model, twin.values)
     rules = posterior_randomisation(twin, model, go2)

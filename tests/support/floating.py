@@ -1,0 +1,70 @@
+"""Twins and recordings of robots with a floating base, with parameters of our choice."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+from tests.support.fixtures_calibration import changed_model
+
+from physai.sim.logs import BasePose, RobotLog
+from physai.sim.logs.signals.rotation import from_vector, multiply
+from physai.sim.robots import Robot, home_qpos
+from physai.sim.robots.spec import home_controls
+from physai.sim.twin.parameters import catalogue
+from physai.sim.twin.record import FittedParameter
+from physai.sim.twin.twin import Twin, nominal_twin
+
+FEET = ("FL", "FR", "RL", "RR")
+SLIPPERY = {f"{foot}_foot.sliding_friction": 0.2 for foot in FEET}
+
+
+def fitted(robot: Robot, values: Mapping[str, float]) -> Twin:
+    """A twin of the robot with these parameters."""
+    known = {parameter.name: parameter for parameter in catalogue(robot, "command")}
+    parameters = tuple(
+        FittedParameter(
+            name=name, unit=known[name].unit, prior=known[name].prior, prior_std=known[name].prior_std,
+            lower=known[name].lower, upper=known[name].upper, value=value, std=0.02, identified=True,
+        )
+        for name, value in values.items()
+    )  # fmt: skip
+    return replace(nominal_twin(robot), parameters=parameters, covariance=0.02**2 * np.eye(len(parameters)))
+
+
+def dropped(robot: Robot, truth: Mapping[str, float], *, seed: int = 5) -> RobotLog:
+    """The robot, dropped from 5 cm while it drifts sideways, with its servos swinging a little; 250 samples."""
+    model: Any = changed_model(robot, truth)
+    random = np.random.default_rng(seed)
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    data: Any = mujoco.MjData(model)
+    data.qpos[:] = home_qpos(model)
+    data.qpos[2] += 0.05
+    data.qvel[:2], data.qvel[5] = [0.9, 0.6], 1.0
+    count = 250
+    time: NDArray[np.float64] = np.arange(count, dtype=np.float64) * float(model.opt.timestep)
+    swing = np.sin(2.0 * np.pi * time[:, None] + np.arange(int(model.nu), dtype=np.float64))
+    command = home_controls(model) + 0.1 * swing
+    path, speed = np.zeros((count, model.nq)), np.zeros((count, model.nv))
+    for sample in range(count):
+        path[sample], speed[sample] = data.qpos, data.qvel
+        data.ctrl[:] = command[sample]
+        mujoco.mj_step(model, data)
+    turn = 1e-3 * random.standard_normal((count, 3))
+    return RobotLog(
+        name="drop",
+        joint_names=robot.spec.joint_names,
+        time=time,
+        joint_pos=path[:, 7:] + 2e-4 * random.standard_normal((count, model.nu)),
+        joint_vel=speed[:, 6:] + 0.02 * random.standard_normal((count, model.nu)),
+        joint_effort=None,
+        command=command,
+        command_kind="joint_pos",
+        source="drop.csv",
+        sha256="0" * 64,
+        base=BasePose(
+            path[:, :3] + 3e-4 * random.standard_normal((count, 3)), multiply(path[:, 3:7], from_vector(turn))
+        ),
+    )

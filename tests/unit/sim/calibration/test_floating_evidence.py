@@ -1,0 +1,175 @@
+"""What judges a twin works for floating bases: encoder offsets, changed twins, replayed samples, friction models."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.support.fixtures_calibration import changed_model
+from tests.support.floating import SLIPPERY, dropped, fitted
+from tests.support.tossed_cube import CONTACT_TIME, FRICTION, RESTITUTION, cube, throws
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.calibration.alternatives import model_alternatives, model_changes
+from physai.sim.calibration.calibrate import residuals
+from physai.sim.calibration.excitation import design_excitation
+from physai.sim.calibration.fit.friction_choice import PLAIN, Search, compare, fit_friction
+from physai.sim.calibration.replay.replay import ReplayScore, replay, score_record, windows_of
+from physai.sim.calibration.replay.sample import WINDOWS, replay_sample
+from physai.sim.logs import RobotLog
+from physai.sim.robots import Robot, load_robot
+from physai.sim.twin.models import calibration_model
+from physai.sim.twin.parameters import Parameter, catalogue
+from physai.sim.twin.spot_check import spot_check
+from physai.sim.twin.twin import Twin, load_twin, save_twin
+
+Array = NDArray[np.float64]
+
+TRUTH = {FRICTION: 0.3, RESTITUTION: 0.4, CONTACT_TIME: 0.03}
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory: pytest.TempPathFactory) -> Robot:
+    return cube(tmp_path_factory.mktemp("cube"))
+
+
+@pytest.fixture(scope="module")
+def thrown(body: Robot) -> list[RobotLog]:
+    return throws(body, TRUTH, count=5, seed=1)
+
+
+@pytest.fixture(scope="module")
+def go2() -> Robot:
+    return load_robot("go2")
+
+
+def judged(robot: Robot, twin: Twin, logs: list[RobotLog]) -> tuple[Twin, ReplayScore]:
+    """The twin with what a calibration states of held-out recordings."""
+    score, nominal = replay(twin, robot, logs), replay(calibration_model(robot), robot, logs)
+    return replace(twin, residuals=residuals(score, nominal), sample=replay_sample(twin, robot, score)), score
+
+
+class TestOffsets:
+    def test_a_body_without_joints_has_none(self, body: Robot, thrown: list[RobotLog]) -> None:
+        found = replay(changed_model(body, TRUTH), body, thrown)
+        assert found.offsets.shape == found.offset_std.shape == (5, 0)
+        assert score_record(found)["joint_pos_offset"] == {log.name: {} for log in thrown}
+
+    def test_those_of_a_legged_robots_joints_are_found_and_its_pose_is_left_alone(self, go2: Robot) -> None:
+        """Encoder and target of one calf are off by 0.03 rad; the load on the leg shows it."""
+        log, calf = dropped(go2, SLIPPERY), go2.spec.joint_names.index("FL_calf_joint")
+        shift = np.zeros(12)
+        shift[calf] = 0.03
+        moved = replace(log, joint_pos=log.joint_pos + shift, command=log.command + shift)
+        model = changed_model(go2, SLIPPERY)
+        right, wrong = (replay(copy.copy(model), go2, [one]) for one in (log, moved))
+        assert wrong.offsets.shape == (1, 12)
+        change = (wrong.offsets - right.offsets)[0]
+        assert change[calf] == pytest.approx(0.03, abs=0.01)
+        assert np.abs(np.delete(change, calf)).max() < 0.01
+        assert set(score_record(wrong)["joint_pos_offset"]["drop"]) == set(go2.spec.joint_names)
+
+
+class TestSamples:
+    def test_of_a_thrown_body_are_replayed_from_the_file(
+        self, body: Robot, thrown: list[RobotLog], tmp_path: Path
+    ) -> None:
+        twin, score = judged(body, fitted(body, TRUTH), thrown)
+        assert twin.sample is not None
+        assert len(twin.sample.start) == WINDOWS
+        save_twin(twin, tmp_path / "twin.json")
+        loaded = load_twin(tmp_path / "twin.json")
+        assert spot_check(loaded, body) == ""
+        # Errors of the same windows, as the replay of recordings computes them.
+        chosen = np.linspace(0, len(score.windows) - 1, WINDOWS).round().astype(np.int64)
+        assert twin.sample.rmse == pytest.approx(np.sqrt(score.squared[chosen].mean(axis=0)), rel=1e-6)
+        slippery = fitted(body, {**TRUTH, FRICTION: 0.15})
+        said = spot_check(replace(loaded, parameters=slippery.parameters), body)
+        assert said.startswith("base.position: 8 of its held-out windows replay with an error of")
+        assert "was changed after the calibration" in said
+
+    def test_of_a_legged_robot_have_its_pose_and_its_joints(self, go2: Robot) -> None:
+        twin, score = judged(go2, fitted(go2, SLIPPERY), [dropped(go2, SLIPPERY)])
+        assert twin.sample is not None
+        assert np.array(twin.sample.start).shape == (len(score.windows), 19 + 18)
+        assert twin.sample.rmse == pytest.approx(np.sqrt(score.squared.mean(axis=0)), rel=1e-6)
+        assert spot_check(twin, go2) == ""
+
+    def test_with_errors_of_other_quantities_are_refused(self, body: Robot, thrown: list[RobotLog]) -> None:
+        twin, _ = judged(body, fitted(body, TRUTH), thrown)
+        assert twin.sample is not None
+        short = twin.sample.model_copy(update={"rmse": (0.1,)})
+        assert "errors of 2 quantities and a sample with 1, its robot has 2" in spot_check(
+            replace(twin, sample=short), body
+        )
+
+
+class TestChangedTwins:
+    def test_a_free_body_keeps_its_mass_and_changes_its_contacts(self, body: Robot, go2: Robot) -> None:
+        contacts = {f"{word} the {what}" for word in ("half", "twice") for what in ("restitution", "contact time")}
+        contacts |= {"half the sliding friction", "twice the sliding friction"}
+        names = {name for name, _ in model_changes(fitted(body, TRUTH).model(), {})}
+        assert names == contacts
+        legged = {name for name, _ in model_changes(calibration_model(go2), {})}
+        assert legged > contacts | {"all masses x 1.1"}
+        arm = {name for name, _ in model_changes(calibration_model(load_robot("ur10e")), {})}
+        assert not arm & contacts
+
+    def test_throws_prefer_the_truth(self, body: Robot, thrown: list[RobotLog]) -> None:
+        def ratios(values: dict[str, float]) -> dict[str, tuple[float, float]]:
+            twin = fitted(body, values)
+            model = twin.model()
+            score = replay(twin, body, thrown)
+            found = model_alternatives(body, twin, model, score, num_threads=1)
+            return {one.name: (one.ratio.lo, one.ratio.hi) for one in found}
+
+        assert all(lo > 1.0 for lo, _ in ratios(TRUTH).values())
+        assert ratios({**TRUTH, FRICTION: 0.15})["twice the sliding friction"][1] < 0.95
+        assert ratios({**TRUTH, RESTITUTION: 0.8})["half the restitution"][1] < 0.95
+        assert ratios({**TRUTH, CONTACT_TIME: 0.06})["half the contact time"][1] < 0.95
+
+    def test_changes_stay_within_the_bounds_of_the_parameters(self, body: Robot) -> None:
+        """Restitution ends at 0.95, so twice 0.6 is 0.95: z of 0.95 is about 0.0163."""
+        model = fitted(body, {**TRUTH, RESTITUTION: 0.6}).model()
+        change = dict(model_changes(model, {}))["twice the restitution"]
+        change(model)
+        stiffness, damping = -model.geom("box").solref
+        assert damping / (2.0 * np.sqrt(stiffness)) == pytest.approx(0.0163, abs=2e-4)
+        assert np.pi / np.sqrt(stiffness) == pytest.approx(TRUTH[CONTACT_TIME])
+
+
+class TestFrictionOfJoints:
+    """Which friction model replays a legged robot is judged by its pose and its joints."""
+
+    def search(self, robot: Robot, logs: list[RobotLog], names: tuple[str, ...]) -> Search:
+        def chosen(model: str) -> tuple[Parameter, ...]:
+            return tuple(p for p in catalogue(robot, "command", model) if p.name in names)
+
+        return Search(
+            robot=robot,
+            catalogue=chosen,
+            windows=windows_of(robot, logs, 0.25, stride_s=0.125),
+            drive="command",
+            budget_steps=60_000,
+            time_budget_s=1e4,
+            num_threads=2,
+            report=lambda step: None,
+        )
+
+    def test_models_are_compared(self, go2: Robot) -> None:
+        logs = [replace(dropped(go2, {}, seed=seed), name=f"drop{seed}") for seed in (5, 6)]
+        search = self.search(go2, logs, ("FL_calf_joint.friction", "FL_calf_joint.load_friction"))
+        errors = compare(search, {})
+        assert list(errors) == ["coulomb", "stribeck", "load", "stribeck-load"]
+        assert all(0.0 < error < 0.5 for error in errors.values())
+        _, fit = fit_friction(search, "auto")
+        assert any(note.startswith(f"friction model {PLAIN}") for note in fit.notes)
+        # A column for each scored error: distance, angle and twelve joints.
+        assert all(len(row) == 14 for row in fit.history)
+
+
+def test_commands_are_not_designed_for_what_is_not_fixed(body: Robot) -> None:
+    with pytest.raises(PhysaiError, match="robot cube has a floating base, and commands are designed for fixed ones"):
+        design_excitation(fitted(body, TRUTH), [FRICTION])
