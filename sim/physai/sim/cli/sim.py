@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, rank, record, replay, ros, serve, tokens, validate
+from physai.sim.cli import calibrate, closed_loop, rank, record, replay, ros, serve, tokens, validate
 
 _VERBS = {
     "record": record.command,
     "calibrate": calibrate.command,
     "replay": replay.command,
+    "closed-loop": closed_loop.command,
     "validate": validate.command,
     "rank": rank.command,
     "serve": serve.command,

@@ -1,0 +1,140 @@
+"""Two-sample tests of recorded runs against simulated data sets of the same size.
+
+A data set is one run per recording, all with one draw of the twin's parameters. If the twin is right, the recorded data
+set is exchangeable with the simulated ones, so that the rank of any statistic among theirs is an exact p-value,
+whatever the distribution of the runs and however few there are (Besag and Clifford, Biometrika 76, 1989).
+"""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.stats.statistics import clopper_pearson, rate_p_value, require_counts, require_share
+
+Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+_RATE_STEPS = 200
+"""Resolution of a detectable difference between rates."""
+
+
+def rank_p_value(statistics: Array) -> float:
+    """Return the share of data sets whose statistic is at least that of the first; it counts itself.
+
+    Args:
+        statistics: of the recorded data set, then of the simulated ones, shape (1 + K,); inf is above all others.
+    """
+    return float((statistics >= statistics[0]).mean())
+
+
+def centred(values: Array) -> Array:
+    """Return the distance of each value from the mean of the others, shape (n,); inf for a value that is not finite."""
+    finite = np.isfinite(values)
+    count, total = int(finite.sum()), float(values[finite].sum())
+    if count < 2:
+        return np.where(finite, 0.0, np.inf)
+    others = (total - np.where(finite, values, 0.0)) / (count - 1)
+    return np.where(finite, np.abs(values - others), np.inf)
+
+
+def detectable_shift(statistics: Array, significance: float, power: float) -> float | None:
+    """Return the shift of the recorded data set that a rank test would find with some power; None if none.
+
+    The least statistic with which the test rejects, plus the normal quantile of the power times the standard deviation
+    of the statistics.
+
+    Args:
+        statistics: of the simulated data sets, shape (K,).
+        significance: greatest p-value with which the test rejects.
+        power: probability of rejecting.
+    """
+    # p = (1 + number of greater ones) / (K + 1).
+    allowed = int(significance * (len(statistics) + 1) * (1.0 + 1e-12)) - 1
+    if allowed < 0:
+        return None
+    limit = float(np.sort(statistics)[::-1][allowed])
+    return limit + NormalDist().inv_cdf(power) * float(statistics.std()) if math.isfinite(limit) else None
+
+
+def energy_distances(distances: Array, data_set: Labels, count: int) -> Array:
+    """Return half the energy distance of each data set from all others, shape (count,), in the distances' unit.
+
+    2 E|X - Y| - E|X - X'| - E|Y - Y'| (Székely and Rizzo, Journal of Statistical Planning and Inference 143, 2013),
+    with unbiased means, so that it is about 0 for equal distributions; half of it is the distance of two points. inf
+    for a data set without a run.
+
+    Args:
+        distances: between all runs, shape (R, R), symmetric, zero on the diagonal.
+        data_set: number of each run's data set, shape (R,).
+        count: number of data sets.
+    """
+    member = np.zeros((len(data_set), count))
+    member[np.arange(len(data_set)), data_set] = 1.0
+    sums, sizes = member.T @ distances @ member, member.sum(axis=0)
+    own, rows, total, left = np.diag(sums), sums.sum(axis=1), float(sums.sum()), len(data_set) - sizes
+    across = rows - own
+    with np.errstate(divide="ignore", invalid="ignore"):
+        within = np.where(sizes > 1.0, own / (sizes * (sizes - 1.0)), 0.0)
+        among = np.where(left > 1.0, (total - 2.0 * across - own) / (left * (left - 1.0)), 0.0)
+        between = across / (sizes * left)
+    return np.where((sizes > 0.0) & (left > 0.0), between - 0.5 * (within + among), np.inf)
+
+
+def rate_difference_p_value(successes: int, trials: int, rates: Array) -> float:
+    """Return the exact two-sided p-value of recorded successes under the twin's rate, which is itself uncertain.
+
+    The null hypothesis is the rate nearest to the recorded one in the twin's 95 % interval (Clopper-Pearson with the
+    draws as trials, which assumes that all runs of a draw end alike).
+
+    Args:
+        successes: recorded.
+        trials: recorded.
+        rates: success rate of each draw of the twin, shape (K,).
+
+    Raises:
+        CountError: counts out of range.
+    """
+    require_counts(successes, trials)
+    lower, upper = clopper_pearson(round(float(rates.mean()) * len(rates)), len(rates))
+    rate = min(max(successes / trials, lower), upper)
+    return _two_sided(successes, trials, rate)
+
+
+def _two_sided(successes: int, trials: int, rate: float) -> float:
+    if rate in (0.0, 1.0):
+        return float(successes == round(rate * trials))
+    tails = (rate_p_value(successes, trials, rate, alternative=side) for side in ("greater", "less"))
+    return min(1.0, 2.0 * min(tails))
+
+
+def detectable_rate_difference(trials: int, rate: float, significance: float, power: float) -> float | None:
+    """Return the least difference from which on every rate would be told from `rate` with some power; None if none.
+
+    A rate that differs by less than that in the one direction, but is the end of the range, is not counted.
+
+    Raises:
+        CountError: an argument is out of range.
+    """
+    require_counts(0, trials)
+    require_share("significance", significance)
+    rejected = [k for k in range(trials + 1) if trials and _two_sided(k, trials, rate) < significance]
+    sides: list[float] = []
+    for room, sign in ((rate, -1.0), (1.0 - rate, 1.0)):
+        found = [step for step in range(1, _RATE_STEPS + 1) if room * step / _RATE_STEPS > 0.0]
+        least = None
+        for step in reversed(found):
+            if not _chance(rejected, trials, rate + sign * room * step / _RATE_STEPS) >= power:
+                break
+            least = room * step / _RATE_STEPS
+        if least is not None:
+            sides.append(least)
+        elif room >= 0.5:
+            return None
+    return max(sides, default=None)
+
+
+def _chance(counts: list[int], trials: int, rate: float) -> float:
+    """Probability that a binomial is one of these counts."""
+    return sum(math.comb(trials, k) * rate**k * (1.0 - rate) ** (trials - k) for k in counts)
