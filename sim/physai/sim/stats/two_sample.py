@@ -14,7 +14,6 @@ import numpy.typing as npt
 from physai.sim.stats.statistics import clopper_pearson, rate_p_value, require_counts, require_share
 
 Array = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int64]
 
 _RATE_STEPS = 200
 """Resolution of a detectable difference between rates."""
@@ -55,31 +54,21 @@ def detectable_shift(statistics: Array, significance: float, power: float) -> fl
     if allowed < 0:
         return None
     limit = float(np.sort(statistics)[::-1][allowed])
-    return limit + NormalDist().inv_cdf(power) * float(statistics.std()) if math.isfinite(limit) else None
+    return max(0.0, limit + NormalDist().inv_cdf(power) * float(statistics.std()))
 
 
-def energy_distances(distances: Array, data_set: Labels, count: int) -> Array:
-    """Return half the energy distance of each data set from all others, shape (count,), in the distances' unit.
+def excess_distances(distances: Array) -> Array:
+    """Return how much further each data set is from the others than these are from each other, shape (G,).
 
-    2 E|X - Y| - E|X - X'| - E|Y - Y'| (Székely and Rizzo, Journal of Statistical Planning and Inference 143, 2013),
-    with unbiased means, so that it is about 0 for equal distributions; half of it is the distance of two points. inf
-    for a data set without a run.
+    0 on average for equal distributions; for points, their distance. Of a rank test's use, only the order matters, so
+    that it is as good a statistic as the energy distance (Székely and Rizzo, Journal of Statistical Planning and
+    Inference 143, 2013), which needs several runs from one start.
 
     Args:
-        distances: between all runs, shape (R, R), symmetric, zero on the diagonal.
-        data_set: number of each run's data set, shape (R,).
-        count: number of data sets.
+        distances: between data sets, shape (G, G), symmetric, zero on the diagonal; at least three data sets.
     """
-    member = np.zeros((len(data_set), count))
-    member[np.arange(len(data_set)), data_set] = 1.0
-    sums, sizes = member.T @ distances @ member, member.sum(axis=0)
-    own, rows, total, left = np.diag(sums), sums.sum(axis=1), float(sums.sum()), len(data_set) - sizes
-    across = rows - own
-    with np.errstate(divide="ignore", invalid="ignore"):
-        within = np.where(sizes > 1.0, own / (sizes * (sizes - 1.0)), 0.0)
-        among = np.where(left > 1.0, (total - 2.0 * across - own) / (left * (left - 1.0)), 0.0)
-        between = across / (sizes * left)
-    return np.where((sizes > 0.0) & (left > 0.0), between - 0.5 * (within + among), np.inf)
+    count, rows, total = len(distances), distances.sum(axis=1), float(distances.sum())
+    return rows / (count - 1) - (total - 2.0 * rows) / ((count - 1) * (count - 2))
 
 
 def rate_difference_p_value(successes: int, trials: int, rates: Array) -> float:

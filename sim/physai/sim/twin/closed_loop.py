@@ -32,9 +32,10 @@ class ClosedLoopTest(Frozen):
     twin: Finite
     """Of the twin's."""
     difference: Finite
-    """Twin minus real; for trajectories, the energy distance between the two sets."""
+    """Twin minus real; for trajectories, how much further the recorded ones are from the twin's than these from each
+    other."""
     p_value: Share
-    """Adjusted for the number of deciding tests (Holm)."""
+    """Of a deciding test, adjusted for their number (Holm)."""
     margin: NonNegative
     """Difference up to which a twin counts as right, whatever the p-value."""
     detectable: NonNegative | None

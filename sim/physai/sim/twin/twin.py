@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.evidence.origin import Origin, combine_origins
+from physai.sdk.evidence.verdict import EvidenceKind
 from physai.sim.robots import Robot, load_robot, robot_names
 from physai.sim.twin.closed_loop import MAX_RECORDS, ClosedLoop, contradictions
 from physai.sim.twin.credibility import judge
@@ -27,7 +28,7 @@ from physai.sim.twin.models import (
     model_fingerprint,
     robot_reference,
 )
-from physai.sim.twin.parameters import model_fields
+from physai.sim.twin.parameters import DELAY, model_fields
 from physai.sim.twin.record import Credibility, TwinError, TwinRecord
 
 Array = npt.NDArray[np.float64]
@@ -58,6 +59,19 @@ class Twin(TwinRecord):
         """Origin of all recordings; the least trustworthy one decides."""
         logs = (*self.logs.train, *self.logs.held_out, *(log for record in self.closed_loop for log in record.logs))
         return combine_origins(log.origin for log in logs)
+
+    @property
+    def evidence_kinds(self) -> tuple[EvidenceKind, ...]:
+        """What the twin was tested with; only closed-loop tests that it passed count."""
+        kinds: list[EvidenceKind] = []
+        if self.residuals is not None:
+            # A delay is fitted where commands drive the replay; measured efforts already lag behind them.
+            by_command = any(parameter.name == DELAY for parameter in self.parameters)
+            kinds.append("command replay" if by_command else "effort replay")
+        own = (record for record in self.closed_loop if record.twin_sha256 == self.open_loop_hash)
+        if any(record.verdict == "reproduced" for record in own):
+            kinds.append("closed loop")
+        return tuple(kinds)
 
     @property
     def open_loop_hash(self) -> str:

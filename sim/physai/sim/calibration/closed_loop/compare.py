@@ -13,7 +13,7 @@ from physai.sim.stats.two_sample import (
     centred,
     detectable_rate_difference,
     detectable_shift,
-    energy_distances,
+    excess_distances,
     rank_p_value,
     rate_difference_p_value,
 )
@@ -38,6 +38,9 @@ MAX_MOMENTS = 100
 
 ALONE = SIGNIFICANCE / 3.0
 """Greatest p-value with which one of the three deciding tests contradicts a twin, whatever the others find (Holm)."""
+
+MIN_SETS = 10
+"""Least number of data sets of which trajectories are compared."""
 
 Outcome = Literal["succeeded", "failed"]
 
@@ -67,10 +70,7 @@ def compare(task: Task, real: Runs, twin: Runs) -> Comparison:
     real_success = real.succeeded(task.success.hold_s)
     twin_success = twin.succeeded(task.success.hold_s).reshape(-1, count)
     most = bool(real_success.mean() >= 0.5)
-    data_set = np.repeat(np.arange(1 + len(twin_success)), count)
-    chosen = np.concatenate([real_success, twin_success.ravel()]) == most
-    # The recorded runs are at least half of this kind; draws without any run of it differ in success, not in these.
-    sets = _Sets.of(_joined(real, twin).subset(chosen), data_set[chosen])
+    sets = _Sets.of(real, twin, real_success == most, twin_success == most)
     deciding = [_success(real_success, twin_success), _time(sets, most), _trajectories(sets)]
     names, joints = task.contract.robot.joint_names, commanded_joints(task.contract)
     informing = [
@@ -80,38 +80,42 @@ def compare(task: Task, real: Runs, twin: Runs) -> Comparison:
             for c, j in enumerate(joints)
         ),
     ]
-    for_information = [test.model_copy(update={"decides": False}) for test in _adjusted(informing)]
+    for_information = [test.model_copy(update={"decides": False}) for test in informing]
     tests = (*_adjusted(deciding), *for_information)
     return Comparison(real_success, twin_success, "succeeded" if most else "failed", tests, sets.spreads)
 
 
 @dataclass(frozen=True)
 class _Sets:
-    """Runs of the compared outcome in data sets: 0 the recorded one, then one per draw of the twin."""
+    """Runs of the compared outcome: G data sets of L starts; the first is the recorded one, then one per draw."""
 
     runs: Runs
-    data_set: npt.NDArray[np.int64]
-    """Number of each run's data set; every data set has a run."""
+    """G · L runs, all starts of a data set one after another."""
+    known: Bools
+    """Where the run ended like those that are compared, shape (G, L); everywhere in the first data set."""
     spreads: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     @classmethod
-    def of(cls, runs: Runs, data_set: npt.NDArray[np.int64]) -> "_Sets":
-        """Number the data sets anew, without those of which no run is left."""
-        return cls(runs, np.unique(data_set, return_inverse=True)[1].astype(np.int64))
+    def of(cls, real: Runs, twin: Runs, real_alike: Bools, twin_alike: Bools) -> "_Sets":
+        """Keep the starts of recorded runs of the compared outcome, and the draws with a run of it.
 
-    @property
-    def count(self) -> int:
-        """Number of data sets."""
-        return int(self.data_set.max()) + 1
+        Recorded runs are at least half of that outcome. A draw without any differs in success, not in these.
+        """
+        starts = np.flatnonzero(real_alike)
+        draws = np.flatnonzero(twin_alike[:, starts].any(axis=1))
+        rows = (draws[:, None] * twin_alike.shape[1] + starts).ravel()
+        known = np.concatenate([np.ones((1, len(starts)), bool), twin_alike[np.ix_(draws, starts)]])
+        one, other = real.subset(starts), twin.subset(rows)
+        names = ("position", "speed", "command", "held", "ended")
+        joined = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names}
+        return cls(replace(one, **joined), known)
 
     def means(self, values: Array) -> Array:
-        """Return the mean of a property of runs in each data set, shape (count,)."""
-        return np.bincount(self.data_set, weights=values) / np.bincount(self.data_set)
-
-
-def _joined(one: Runs, other: Runs) -> Runs:
-    names = ("position", "speed", "command", "held", "ended")
-    return replace(one, **{name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names})
+        """Return the mean of a property of runs in each data set, shape (G,), relative to all runs from each start."""
+        table = np.where(self.known, values.reshape(self.known.shape), 0.0)
+        # What differs between starts must not matter where draws lack different ones.
+        centre = table.sum(axis=0) / self.known.sum(axis=0)
+        return np.where(self.known, table - centre, 0.0).sum(axis=1) / self.known.sum(axis=1)
 
 
 def _adjusted(tests: Sequence[ClosedLoopTest]) -> list[ClosedLoopTest]:
@@ -149,18 +153,19 @@ def _size(sets: _Sets, series: Array, name: str, unit: str) -> ClosedLoopTest:
 
 def _mean_test(sets: _Sets, values: Array, name: str, unit: str) -> ClosedLoopTest:
     means = sets.means(values)
-    statistics, drawn = centred(means), means[1:]
-    real, twin = float(means[0]), float(drawn.mean()) if len(drawn) else 0.0
+    statistics, drawn = centred(means), means[1:] - means[0]
+    real = float(values[: sets.known.shape[1]].mean())
+    difference = float(drawn.mean()) if len(drawn) else 0.0
     if len(drawn):
-        lower, upper = np.quantile(drawn, (0.025, 0.975)).tolist()
+        lower, upper = (real + np.quantile(drawn, (0.025, 0.975))).tolist()
         sets.spreads[name] = lower, upper
     margin = MARGIN * abs(real)
     return ClosedLoopTest(
         name=name,
         unit=unit,
         real=real,
-        twin=twin,
-        difference=twin - real if len(drawn) else 0.0,
+        twin=real + difference,
+        difference=difference,
         # Without a comparable run in the twin, the test of success says what there is to say.
         p_value=rank_p_value(statistics) if len(drawn) > 1 else 1.0,
         margin=margin,
@@ -170,16 +175,14 @@ def _mean_test(sets: _Sets, values: Array, name: str, unit: str) -> ClosedLoopTe
 
 
 def _trajectories(sets: _Sets) -> ClosedLoopTest:
-    statistics = energy_distances(_distances(sets), sets.data_set, sets.count)
-    # The distance of a single run from others holds no spread to compare theirs with.
-    few = int((sets.data_set == 0).sum()) < 2 or sets.count < 3
-    found = 0.0 if few else float(statistics[0])
+    few = len(sets.known) < MIN_SETS
+    statistics = np.zeros(len(sets.known)) if few else excess_distances(_distances(sets))
     return ClosedLoopTest(
         name=TRAJECTORIES,
         unit="of the motion",
         real=0.0,
-        twin=found,
-        difference=found,
+        twin=float(statistics[0]),
+        difference=float(statistics[0]),
         p_value=1.0 if few else rank_p_value(statistics),
         margin=MARGIN,
         detectable=None if few else detectable_shift(statistics[1:], ALONE, POWER),
@@ -188,21 +191,30 @@ def _trajectories(sets: _Sets) -> ClosedLoopTest:
 
 
 def _distances(sets: _Sets) -> Array:
-    """Return the distances of all pairs of runs, shape (R, R).
+    """Return the mean distance of two data sets' runs from the same start, shape (G, G).
 
-    Root mean square over moments and joints of the difference of positions, each relative to the joint's motion, the
-    standard deviation of its recorded positions. A run that has ended stays where it was.
+    The distance of two runs is the root mean square over moments and joints of the difference of positions, relative
+    to the joint's motion: the standard deviation of its recorded positions. A run that has ended stays where it was.
     """
     position = sets.runs.position[:, :: -(-sets.runs.position.shape[1] // MAX_MOMENTS)]
     moments = np.arange(position.shape[1])[:, None]
     last = np.maximum.accumulate(np.where(np.isfinite(position[:, :, :1]), moments, 0), axis=1)
     held = np.take_along_axis(position, np.broadcast_to(last, position.shape), axis=1)
-    motion = np.maximum(held[sets.data_set == 0].std(axis=(0, 1)), MOTION_FLOOR)
-    points = (held / motion).reshape(len(held), -1) / np.sqrt(held.shape[1] * held.shape[2])
-    # Centred first: squares of large numbers would cost digits of their difference.
-    points = points - points.mean(axis=0)
-    squares = (points**2).sum(axis=1)
-    squared = squares[:, None] + squares[None] - 2.0 * points @ points.T
-    distances = np.sqrt(np.maximum(squared, 0.0))
+    groups, starts = sets.known.shape
+    motion = np.maximum(held[:starts].std(axis=(0, 1)), MOTION_FLOOR)
+    points = (held / motion).reshape(groups, starts, -1) / np.sqrt(held.shape[1] * held.shape[2])
+    total, pairs = np.zeros((groups, groups)), np.zeros((groups, groups))
+    for start in range(starts):
+        here = sets.known[:, start]
+        # Centred first: squares of large numbers would cost digits of their difference.
+        part = points[:, start] - points[0, start]
+        squares = (part**2).sum(axis=1)
+        apart = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2.0 * part @ part.T, 0.0))
+        both = np.outer(here, here)
+        total += np.where(both, apart, 0.0)
+        pairs += both
+    # Draws without a common start are as far apart as draws are on average.
+    typical = total.sum() / pairs.sum()
+    distances = np.where(pairs > 0, total / np.maximum(pairs, 1.0), typical)
     np.fill_diagonal(distances, 0.0)
     return distances

@@ -48,7 +48,10 @@ def _answer(result: ClosedLoopResult, title: str) -> Iterator[str]:
     yield '<div class="soft small">Does the policy fare in the twin as on the robot?</div>'
     yield f'<div class="word">{record.verdict.capitalize()}</div></div><div><ul>'
     rate = record.twin_successes / record.twin_runs
-    yield f"<li>success: {record.real_successes} of {count} on the robot, {rate:.0%} of {record.twin_runs} in the twin</li>"
+    yield (
+        f"<li>success: {record.real_successes} of {count} on the robot, {rate:.0%} of {record.twin_runs} runs in the "
+        "twin</li>"
+    )
     yield (
         f"<li>{record.compared_runs} recorded runs that {record.compared} were compared with those of the twin in "
         "time, trajectory, speed and command</li>"
@@ -112,7 +115,7 @@ def _tests(result: ClosedLoopResult) -> Iterator[str]:
         yield f"<td>{test.verdict}</td><td class='soft'>{escape(note)}</td></tr>"
     yield "</tbody></table>"
     yield (
-        "<p class='soft small'>A test contradicts the twin if p, adjusted for all tests, is below 0.05 and the "
+        "<p class='soft small'>A test contradicts the twin if p, adjusted for all that decide, is below 0.05 and the "
         "difference is not negligible. A test that finds nothing counts only if it would have found the difference "
         "under “needed” with 80 % probability.</p>"
     )
@@ -164,7 +167,8 @@ def _identity(result: ClosedLoopResult) -> Iterator[str]:
     yield f"<tr><td>contract</td><td class='hash'>{record.contract_fingerprint}</td></tr>"
     for log, success, length in zip(record.logs, result.comparison.real_success, result.real.length_s, strict=True):
         end = f"{'succeeded' if success else 'failed'}, {length:.2f} s"
-        yield f"<tr><td>{escape(log.name)} ({end}, {escape(str(log.origin))})</td><td class='hash'>{log.sha256}</td></tr>"
+        name = f"{log.name} ({end}, {log.origin})"
+        yield f"<tr><td>{escape(name)}</td><td class='hash'>{log.sha256}</td></tr>"
     yield f"<tr><td>draws, seed</td><td>{record.draws}, {record.seed}</td></tr></tbody></table>"
 
 
