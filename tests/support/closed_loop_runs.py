@@ -58,7 +58,7 @@ def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: in
     return RobotLog(
         name=name,
         joint_names=task.contract.robot.joint_names,
-        time=np.arange(steps) * timing.control_dt,
+        time=np.arange(steps, dtype=np.float64) * timing.control_dt,
         joint_pos=measured[:, :1],
         joint_vel=measured[:, 1:],
         joint_effort=None,

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import mujoco
 import numpy as np
+import scipy.linalg
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import solve_continuous_are
 from torch import Tensor, nn
 
 from physai.sdk.contract.terms import ActionSpec, ActionTerm, ObservationSpec, ObservationTerm, TimingSpec
@@ -195,16 +195,24 @@ def _wrapped(error: Tensor) -> Tensor:
     return torch.cat([angles - turn * torch.floor(angles / turn + 0.5), error[:, 2:]], dim=1)
 
 
+_solve: Any = scipy.linalg
+"""Its own annotations lack the Riccati equations."""
+
+
+def _cost_to_go(a: Array, b: Array, q: Array, r: Array) -> Array:
+    return np.asarray(_solve.solve_continuous_are(a, b, q, r), dtype=np.float64)
+
+
 def _gains(design: Design, states: Array, efforts: Array, step_s: float) -> tuple[Array, Array, Array]:
     """The LQR's gain, the cost to go that decides when it takes over, and the gains along the trajectory."""
     driven = list(design.driven)
     at_top, effect = _linear(TOP, np.zeros(2))
     q = np.diag(design.lqr_q)
     alone = effect[:, [design.motor]]
-    cost = solve_continuous_are(at_top, alone, q, [[design.lqr_r]])
+    cost = _cost_to_go(at_top, alone, q, np.array([[design.lqr_r]]))
     both = effect[:, driven]
     r = design.lqr_r * np.eye(len(driven))
-    lqr = np.linalg.solve(r, both.T @ solve_continuous_are(at_top, both, q, r))
+    lqr: Array = np.asarray(np.linalg.solve(r, both.T @ _cost_to_go(at_top, both, q, r)), np.float64)
     r, q = design.r * np.eye(len(driven)), np.diag(design.q)
     after = cost if design.final else q
     gains = np.zeros((len(states), len(driven), 4))
@@ -249,9 +257,9 @@ def _smoothed(time: Array, values: Array) -> list[Piece]:
 
 
 def _at(pieces: list[Piece], moments: Array) -> Array:
-    index = np.minimum(np.searchsorted([end for end, _, _ in pieces], moments), len(pieces) - 1)
+    index: list[int] = np.minimum(np.searchsorted([p[0] for p in pieces], moments), len(pieces) - 1).tolist()
     rows: list[Array] = []
-    for moment, number in zip(moments, index, strict=True):
+    for moment, number in zip(moments.tolist(), index, strict=True):
         _, centre, coefficients = pieces[number]
         rows.append(np.vander([moment - centre], DEGREE + 1)[0] @ coefficients)
     return np.stack(rows)

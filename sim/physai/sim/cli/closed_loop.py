@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from physai.sim.calibration.closed_loop.closed_loop import ClosedLoopResult
     from physai.sim.logs import RobotLog
     from physai.sim.robots import Robot
+    from physai.sim.twin.closed_loop import ClosedLoopTest
 
 REPORT_FILE = "closed-loop.html"
 
@@ -159,10 +160,11 @@ def _text(result: ClosedLoopResult, output: Path, digest: str, page: Path | None
         yield f"report  {page}"
 
 
-def _row(test: Any) -> tuple[str, ...]:
+def _row(test: ClosedLoopTest) -> tuple[str, ...]:
     from physai.sim.twin.closed_loop import TRAJECTORIES
 
-    values = ("", "") if test.name == TRAJECTORIES else (f"{test.real:.3g}", f"{test.twin:.3g}")
+    twin = "none" if test.twin is None else f"{test.twin:.3g}"
+    values = ("", "") if test.name == TRAJECTORIES else (f"{test.real:.3g}", twin)
     found = "none" if test.detectable is None else f"{test.detectable:.3g}"
     return (
         f"{test.name}{' [' + test.unit + ']' if test.unit else ''}",

@@ -6,7 +6,6 @@ whatever the distribution of the runs and however few there are (Besag and Cliff
 """
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ Array = npt.NDArray[np.float64]
 
 _RATE_STEPS = 200
 """Resolution of a detectable difference between rates."""
+_LEAST_RATE = 1e-12
 
 
 def rank_p_value(statistics: Array) -> float:
@@ -38,14 +38,15 @@ def centred(values: Array) -> Array:
     return np.where(finite, np.abs(values - others), np.inf)
 
 
-def detectable_shift(statistics: Array, significance: float, power: float) -> float | None:
+def detectable_shift(statistics: Array, deviations: Array, significance: float, power: float) -> float | None:
     """Return the shift of the recorded data set that a rank test would find with some power; None if none.
 
-    The least statistic with which the test rejects, plus the normal quantile of the power times the standard deviation
-    of the statistics.
+    The least statistic with which the test rejects, and what chance may take from a shift: the quantile of the
+    deviations that they exceed with the power.
 
     Args:
         statistics: of the simulated data sets, shape (K,).
+        deviations: of the simulated data sets from their mean, in the direction of the shift, shape (K,).
         significance: greatest p-value with which the test rejects.
         power: probability of rejecting.
     """
@@ -54,7 +55,7 @@ def detectable_shift(statistics: Array, significance: float, power: float) -> fl
     if allowed < 0:
         return None
     limit = float(np.sort(statistics)[::-1][allowed])
-    return max(0.0, limit + NormalDist().inv_cdf(power) * float(statistics.std()))
+    return max(0.0, limit - float(np.quantile(deviations, 1.0 - power)))
 
 
 def excess_distances(distances: Array) -> Array:
@@ -92,8 +93,9 @@ def rate_difference_p_value(successes: int, trials: int, rates: Array) -> float:
 
 
 def _two_sided(successes: int, trials: int, rate: float) -> float:
-    if rate in (0.0, 1.0):
-        return float(successes == round(rate * trials))
+    # At the ends, and where 1 - rate would round to one of them, there is a single possible outcome.
+    if not _LEAST_RATE < rate < 1.0 - _LEAST_RATE:
+        return float(successes == round(rate) * trials)
     tails = (rate_p_value(successes, trials, rate, alternative=side) for side in ("greater", "less"))
     return min(1.0, 2.0 * min(tails))
 

@@ -29,8 +29,8 @@ class ClosedLoopTest(Frozen):
     unit: Label = ""
     real: Finite
     """Of the recorded runs."""
-    twin: Finite
-    """Of the twin's."""
+    twin: Finite | None
+    """Of the twin's; None if none of them can be compared."""
     difference: Finite
     """Twin minus real; for trajectories, how much further the recorded ones are from the twin's than these from each
     other."""
@@ -98,13 +98,16 @@ class ClosedLoop(Frozen):
             f"closed loop, policy {self.policy_sha256[:12]} in {count} recordings: {self.verdict} "
             f"(success {self.real_successes} of {count} on the robot, {rate:.0%} in the twin)"
         )
-        odd = [test for test in self.tests if test.decides and test.verdict != "reproduced"]
+        # What a contradiction leaves undecided does not matter.
+        odd = [test for test in self.tests if test.decides and test.verdict == self.verdict != "reproduced"]
         return "; ".join([text, *(sentence(test) for test in odd)])
 
 
 def sentence(test: ClosedLoopTest) -> str:
     """Return a test's result with both values and its power."""
     unit = f" {test.unit}" if test.unit else ""
+    if test.twin is None:
+        return f"{test.name}: no run of the twin can be compared with the recorded ones"
     if test.verdict == "undecided":
         found = "no difference" if test.detectable is None else f"only differences above {test.detectable:.3g}{unit}"
         return f"{test.name}: these recordings would show {found}, {test.needed:.3g}{unit} are needed"

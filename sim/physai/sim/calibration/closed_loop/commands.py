@@ -72,7 +72,8 @@ def check_commands(policy: OnnxPolicy, logs: Sequence[RobotLog]) -> CommandCheck
     if not len(wrong):
         return CommandCheck(float(shares[shift]), shift, names[joint], np.nan, np.nan, "")
     sizes = np.abs(computed - sent)[wrong[:, 0], wrong[:, 1], shift, joint]
-    log, step = wrong[np.argsort(sizes)[len(sizes) // 2]].tolist()
+    place = wrong[np.argsort(sizes)[len(sizes) // 2]]
+    log, step = int(place[0]), int(place[1])
     return CommandCheck(
         agreement=float(shares[shift]),
         shift=shift,

@@ -164,14 +164,23 @@ def _mean_test(sets: _Sets, values: Array, name: str, unit: str) -> ClosedLoopTe
         name=name,
         unit=unit,
         real=real,
-        twin=real + difference,
+        twin=real + difference if len(drawn) else None,
         difference=difference,
         # Without a comparable run in the twin, the test of success says what there is to say.
         p_value=rank_p_value(statistics) if len(drawn) > 1 else 1.0,
         margin=margin,
-        detectable=detectable_shift(statistics[1:], ALONE, POWER),
+        detectable=_detectable_mean(means[1:], statistics[1:]),
         needed=NEEDED * margin,
     )
+
+
+def _detectable_mean(means: Array, statistics: Array) -> float | None:
+    """The difference that would be found in either direction."""
+    if not len(means):
+        return None
+    apart = means - means.mean()
+    found = [detectable_shift(statistics, side, ALONE, POWER) for side in (apart, -apart)]
+    return max((shift for shift in found if shift is not None), default=None)
 
 
 def _trajectories(sets: _Sets) -> ClosedLoopTest:
@@ -181,11 +190,11 @@ def _trajectories(sets: _Sets) -> ClosedLoopTest:
         name=TRAJECTORIES,
         unit="of the motion",
         real=0.0,
-        twin=float(statistics[0]),
+        twin=None if few else float(statistics[0]),
         difference=float(statistics[0]),
         p_value=1.0 if few else rank_p_value(statistics),
         margin=MARGIN,
-        detectable=None if few else detectable_shift(statistics[1:], ALONE, POWER),
+        detectable=None if few else detectable_shift(statistics[1:], statistics[1:], ALONE, POWER),
         needed=NEEDED * MARGIN,
     )
 
@@ -197,7 +206,7 @@ def _distances(sets: _Sets) -> Array:
     to the joint's motion: the standard deviation of its recorded positions. A run that has ended stays where it was.
     """
     position = sets.runs.position[:, :: -(-sets.runs.position.shape[1] // MAX_MOMENTS)]
-    moments = np.arange(position.shape[1])[:, None]
+    moments: npt.NDArray[np.int64] = np.arange(position.shape[1], dtype=np.int64)[:, None]
     last = np.maximum.accumulate(np.where(np.isfinite(position[:, :, :1]), moments, 0), axis=1)
     held = np.take_along_axis(position, np.broadcast_to(last, position.shape), axis=1)
     groups, starts = sets.known.shape

@@ -11,7 +11,7 @@ from physai.sim.calibration.closed_loop.compare import MARGIN
 from physai.sim.report.style import STYLE
 from physai.sim.report.svg import WIDTH, Axis, PlotInterval, chart, intervals, line, rectangle, text, ticks
 from physai.sim.stats.statistics import clopper_pearson
-from physai.sim.twin.closed_loop import POWER, TRAJECTORIES, ClosedLoopTest, ClosedLoopVerdict
+from physai.sim.twin.closed_loop import POWER, TRAJECTORIES, ClosedLoopVerdict
 
 Array = npt.NDArray[np.float64]
 
@@ -75,9 +75,8 @@ def _success(result: ClosedLoopResult) -> Iterator[str]:
     yield '<h2>Success and means</h2><div class="grid">'
     drawing = intervals(rows, title="success rate", unit="", lower=0.0, upper=1.0, form=".0%")
     yield _panel("success rate", drawing, "Robot: 95 % interval of the rate. Twin: mean, and 95 % of its draws.")
-    means = [test for test in record.tests if test.name in result.comparison.spreads and test.real != 0.0]
-    if means:
-        drawing = _means(result, means)
+    drawing = _means(result)
+    if drawing:
         yield _panel(
             "the twin's means, relative to the robot's",
             drawing,
@@ -86,14 +85,18 @@ def _success(result: ClosedLoopResult) -> Iterator[str]:
     yield "</div>"
 
 
-def _means(result: ClosedLoopResult, tests: list[ClosedLoopTest]) -> str:
+def _means(result: ClosedLoopResult) -> str:
     rows: list[PlotInterval] = []
-    for test in tests:
-        ends = [end / test.real - 1.0 for end in result.comparison.spreads[test.name]]
-        value = test.twin / test.real - 1.0
-        hint = f"{test.twin:.4g} {test.unit}, robot {test.real:.4g}"
-        rows.append(PlotInterval(test.name, value, min(ends), max(ends), kind="second", target=0.0, hint=hint))
-    reach = 1.1 * max(MARGIN, *(max(abs(row.lower), abs(row.upper)) for row in rows))
+    for test in result.record.tests:
+        spread = result.comparison.spreads.get(test.name)
+        if spread is not None and test.twin is not None and test.real != 0.0:
+            ends = [end / test.real - 1.0 for end in spread]
+            hint = f"{test.twin:.4g} {test.unit}, robot {test.real:.4g}"
+            value = test.twin / test.real - 1.0
+            rows.append(PlotInterval(test.name, value, min(ends), max(ends), kind="second", target=0.0, hint=hint))
+    if not rows:
+        return ""
+    reach = 1.1 * max(MARGIN, *(max(abs(row.lower), abs(row.upper), abs(row.value)) for row in rows))
     return intervals(rows, title="means in the twin", unit="", lower=-reach, upper=reach, form="+.0%")
 
 
@@ -106,7 +109,8 @@ def _tests(result: ClosedLoopResult) -> Iterator[str]:
         "</thead><tbody>"
     )
     for test in result.record.tests:
-        values = ("", "") if test.name == TRAJECTORIES else (f"{test.real:.4g}", f"{test.twin:.4g}")
+        twin = "none" if test.twin is None else f"{test.twin:.4g}"
+        values = ("", "") if test.name == TRAJECTORIES else (f"{test.real:.4g}", twin)
         found = "none" if test.detectable is None else f"{test.detectable:.3g}"
         cells = (*values, f"{test.difference:+.3g}", f"{test.margin:.3g}", f"{test.p_value:.3g}", found)
         yield f"<tr><td>{escape(test.name)}</td>"

@@ -162,7 +162,7 @@ class _Recorder:
         """Return the runs, after the last tick."""
         return Runs(
             control_dt=self._dt,
-            time=self._keep * self._dt,
+            time=np.asarray(self._keep * self._dt, np.float64),
             position=self._position.astype(np.float64),
             speed=self._speed.astype(np.float64),
             command=self._command.astype(np.float64),

@@ -55,15 +55,15 @@ class Runs:
     @property
     def length_s(self) -> Array:
         """Length of each run [s], shape (R,)."""
-        return self.ended * self.control_dt
+        return np.asarray(self.ended * self.control_dt, np.float64)
 
     @property
     def settled_s(self) -> Array:
         """Time since which the success condition held until the end [s]; the run's length if it did not."""
-        count = np.arange(self.held.shape[1])
-        missed = ~self.held & (count < self.ended[:, None])
+        count: Index = np.arange(self.held.shape[1], dtype=np.int64)
+        missed: Bools = ~self.held & (count < self.ended[:, None])
         last = self.held.shape[1] - np.argmax(missed[:, ::-1], axis=1)
-        return np.where(missed.any(axis=1), last, 0) * self.control_dt
+        return np.asarray(np.where(missed.any(axis=1), last, 0) * self.control_dt, np.float64)
 
     def succeeded(self, hold_s: float) -> Bools:
         """Whether each run was complete and the success condition held for the last `hold_s`, shape (R,)."""
@@ -132,7 +132,7 @@ def recorded_runs(task: Task, logs: Sequence[RobotLog], length_s: float) -> Runs
         position[run, : len(inside)] = log.joint_pos[rows]
         speed[run, : len(inside)] = speeds_of(log)[rows]
         command[run, : len(inside)] = log.command[rows][:, joints]
-    return Runs(dt, keep * dt, position, speed, command, held, ended)
+    return Runs(dt, np.asarray(keep * dt, np.float64), position, speed, command, held, ended)
 
 
 def speeds_of(log: RobotLog) -> Array:

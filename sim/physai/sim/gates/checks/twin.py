@@ -75,14 +75,10 @@ class TwinGate(DirectGate):
 
 def _rates(record: ClosedLoop, number: int) -> list[Measurement]:
     """Success of a recorded policy on the robot and in the twin."""
-    real, twin = (record.real_successes, len(record.logs)), (record.twin_successes, record.twin_runs)
+    successes, trials = record.real_successes, len(record.logs)
+    lower, upper = clopper_pearson(successes, trials)
     name = f"closed_loop{number + 1}"
     return [
-        Measurement(name=f"{name}.robot", value=real[0] / real[1], **_ends(*real)),
-        Measurement(name=f"{name}.twin", value=twin[0] / max(1, twin[1])),
+        Measurement(name=f"{name}.robot", value=successes / trials, lower=lower, upper=upper, confidence=0.95),
+        Measurement(name=f"{name}.twin", value=record.twin_successes / max(1, record.twin_runs)),
     ]
-
-
-def _ends(successes: int, trials: int) -> dict[str, float]:
-    lower, upper = clopper_pearson(successes, trials)
-    return {"lower": lower, "upper": upper, "confidence": 0.95}
