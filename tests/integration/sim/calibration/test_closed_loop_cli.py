@@ -120,7 +120,7 @@ def test_another_policy_writes_nothing(folder: Path, tmp_path: Path, capsys: pyt
     ("options", "message"),
     [
         (("--draws", "10"), "the number of draws must be 60 to 10000, got 10"),
-        (("--length-s", "nan"), "got nan s"),
+        (("--length-s", "nan"), "expected a finite number"),
         (("--length-s", "0.001"), "longer than a control period"),
         (("--seed", "-1"), "--seed"),
     ],
