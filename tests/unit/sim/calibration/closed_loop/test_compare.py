@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sim.calibration.closed_loop.compare import Comparison, compare
+from physai.sim.calibration.closed_loop.compare import ALONE, RATE_NEEDED, Comparison, compare
 from physai.sim.calibration.closed_loop.runs import Runs
+from physai.sim.stats.two_sample import detectable_rate_difference
 from physai.sim.tasks.task import Task
-from physai.sim.twin.closed_loop import ClosedLoopTest
+from physai.sim.twin.closed_loop import POWER, ClosedLoopTest
 
 DRAWS, STARTS, STEPS = 120, 6, 120
 
@@ -101,3 +102,12 @@ def test_a_vague_twin_decides_nothing(task: Task) -> None:
     found = outcome(task, Runs(0.02, parts[0].time, **joined))
     assert result_of(found, "time").verdict == "undecided"
     assert result_of(found, "trajectories").verdict == "undecided"
+
+
+@pytest.mark.parametrize(("runs", "rate"), [(3, 1.0), (10, 0.8)])
+def test_fewest_runs_that_decide_on_success(runs: int, rate: float) -> None:
+    """As docs/explanation/calibration.md says."""
+    enough, fewer = (detectable_rate_difference(count, rate, ALONE, POWER) for count in (runs, runs - 1))
+    assert enough is not None
+    assert enough <= RATE_NEEDED
+    assert fewer is None or fewer > RATE_NEEDED
