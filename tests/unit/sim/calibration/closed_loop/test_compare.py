@@ -26,7 +26,9 @@ def moving(
     held = steps >= when[:, None]
     held[random.uniform(size=count) < fails] = False
     series: NDArray[np.float64] = position[:, :, None]
-    return Runs(0.02, 0.02 * steps, series, 2.0 * series, 3.0 * series, held, np.full(count, STEPS))
+    return Runs(
+        0.02, np.asarray(0.02 * steps, np.float64), series, 2.0 * series, 3.0 * series, held, np.full(count, STEPS)
+    )
 
 
 def result_of(found: Comparison, name: str) -> ClosedLoopTest:

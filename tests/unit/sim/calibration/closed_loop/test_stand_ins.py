@@ -41,6 +41,7 @@ def test_the_right_twin_is_reproduced_and_a_heavier_one_contradicted(
     assert heavy.record.verdict == "contradicted"
     # 14 % slower swings: √1.3.
     time = next(test for test in heavy.record.tests if test.name == "time")
+    assert time.twin is not None
     assert time.twin > 1.1 * time.real
 
 
