@@ -135,6 +135,7 @@ def _as_json(result: ClosedLoopResult, output: Path, digest: str, page: Path | N
         "report": None if page is None else str(page),
         "verdict": record.verdict,
         "reason": record.describe(),
+        "depends_on": result.depends_on,
         **record.model_dump(mode="json", exclude={"tests"}),
         "tests": [{**test.model_dump(mode="json"), "verdict": test.verdict} for test in record.tests],
     }
@@ -155,6 +156,8 @@ def _text(result: ClosedLoopResult, output: Path, digest: str, page: Path | None
     head = ("property", "robot", "twin", "difference", "negligible", "p", "found with 80 %", "needed", "verdict")
     yield table(head, [_row(test) for test in record.tests])
     yield "in brackets: for information, does not decide"
+    if result.depends_on:
+        yield result.depends_on
     yield f"twin    {output} ({digest[:12]})"
     if page is not None:
         yield f"report  {page}"

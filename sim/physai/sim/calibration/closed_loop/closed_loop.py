@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.diff import require_same
@@ -19,10 +21,15 @@ from physai.sim.twin.closed_loop import ClosedLoop
 from physai.sim.twin.record import LogRecord
 from physai.sim.twin.twin import Twin
 
+Array = npt.NDArray[np.float64]
+
 DRAWS = 120
 """Draws of the twin's parameters by default."""
 MIN_DRAWS, MAX_DRAWS = 60, 10_000
 """The least p-value is 1 in draws + 1, and three tests share 0.05."""
+RELATED = 0.5
+"""Least correlation of a parameter with success that is worth a sentence; of 60 draws, chance gives 0.33 at most in 99
+of 100 parameters."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class ClosedLoopResult:
     twin: Runs
     comparison: Comparison
     logs: tuple[RobotLog, ...]
+    depends_on: str
+    """Which parameter of the twin success depends on most; empty if on none."""
 
 
 def run_closed_loop(
@@ -86,14 +95,8 @@ def run_closed_loop(
     )
     comparison = compare(task, real, simulated)
     record = ClosedLoop(
-        twin_sha256=twin.open_loop_hash,
+        **_identity(twin, policy, task, logs),
         policy_sha256=policy_sha256,
-        contract_fingerprint=policy.fingerprint,
-        task=task.name,
-        criterion=task.success.text[:512],
-        logs=tuple(
-            LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=log.duration_s) for log in logs
-        ),
         command_agreement=check.agreement,
         length_s=length_s,
         real_successes=int(comparison.real_success.sum()),
@@ -105,7 +108,54 @@ def run_closed_loop(
         tests=comparison.tests,
         seed=seed,
     )
-    return ClosedLoopResult(record, check, real, simulated, comparison, tuple(logs))
+    dependence = most_related(twin, twin.draw(draws, seed), comparison.twin_success.mean(axis=1))
+    return ClosedLoopResult(record, check, real, simulated, comparison, tuple(logs), dependence)
+
+
+class _Identity(TypedDict):
+    twin_sha256: str
+    contract_fingerprint: str
+    task: str
+    criterion: str
+    logs: tuple[LogRecord, ...]
+
+
+def _identity(twin: Twin, policy: OnnxPolicy, task: Task, logs: Sequence[RobotLog]) -> _Identity:
+    return _Identity(
+        twin_sha256=twin.open_loop_hash,
+        contract_fingerprint=policy.fingerprint,
+        task=task.name,
+        criterion=task.success.text[:512],
+        logs=tuple(
+            LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=log.duration_s) for log in logs
+        ),
+    )
+
+
+def most_related(twin: Twin, values: Array, rates: Array) -> str:
+    """Return which parameter success depends on most, as a sentence without a full stop; empty if on none.
+
+    Args:
+        twin: names the parameters.
+        values: of the draws, shape (K, P).
+        rates: success rate of each draw, shape (K,).
+    """
+    spreads = values.std(axis=0)
+    moving = np.flatnonzero(spreads > 1e-12 * (1.0 + np.abs(values).max(axis=0, initial=0.0)))
+    high = rates > rates.mean()
+    if not len(moving) or not high.any():
+        return ""
+    scaled = (values[:, moving] - values[:, moving].mean(axis=0)) / spreads[moving]
+    related = scaled.T @ (rates - rates.mean()) / (len(rates) * rates.std())
+    best = int(np.argmax(np.abs(related)))
+    if not abs(related[best]) >= RELATED:
+        return ""
+    parameter, column = twin.parameters[int(moving[best])], values[:, moving[best]]
+    return (
+        f"success in the twin depends on {parameter.name} (correlation {related[best]:+.2f}): it is "
+        f"{column[high].mean():.3g} {parameter.unit} on average in draws that succeed more often than the mean, "
+        f"{column[~high].mean():.3g} in the others; recordings that constrain it would decide"
+    )
 
 
 def with_record(twin: Twin, record: ClosedLoop) -> Twin:

@@ -58,8 +58,11 @@ def _answer(result: ClosedLoopResult, title: str) -> Iterator[str]:
     )
     yield (
         f"<li>given the recorded measurements, the policy commands what was recorded in "
-        f"{record.command_agreement:.1%} of the control periods</li></ul></div></div>"
+        f"{record.command_agreement:.1%} of the control periods</li>"
     )
+    if result.depends_on:
+        yield f"<li>{escape(result.depends_on)}</li>"
+    yield "</ul></div></div>"
     yield f'<p class="soft">Success: {escape(record.criterion)}. A complete run lasts {record.length_s:g} s.</p>'
 
 

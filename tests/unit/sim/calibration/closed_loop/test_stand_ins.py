@@ -7,11 +7,11 @@ import pytest
 from tests.support.closed_loop_runs import HiddenRobot, recorded_runs_of
 from tests.unit.sim.calibration.closed_loop.conftest import FRICTION, MASS, SPREAD, Twins
 
-from physai.sim.calibration.closed_loop.closed_loop import ClosedLoopResult, run_closed_loop
+from physai.sim.calibration.closed_loop.closed_loop import ClosedLoopResult, most_related, run_closed_loop
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
 from physai.sim.twin.closed_loop import ClosedLoopVerdict
-from physai.sim.twin.twin import Twin
+from physai.sim.twin.twin import Twin, nominal_twin
 
 DRAWS = 60
 SEEDS = range(8)
@@ -58,6 +58,24 @@ def test_two_runs_decide_nothing(twin_of: Twins, spring: OnnxPolicy, task: Task)
     assert success.verdict == "undecided"
     assert success.detectable is not None
     assert success.detectable > success.needed
+
+
+def test_what_success_depends_on_is_named_by_hand(twin_of: Twins) -> None:
+    """Draws of 2 and 4 kg, of which the light ones succeed: correlation -1. The friction is the same in all."""
+    twin = twin_of()
+    values = np.array([[2.0, 1.0], [4.0, 1.0]] * 30)
+    found = most_related(twin, values, np.array([1.0, 0.0] * 30))
+    assert found.startswith("success in the twin depends on cart.mass (correlation -1.00): it is 2 kg")
+    assert "4 in the others" in found
+
+
+def test_success_that_depends_on_nothing_has_no_sentence(twin_of: Twins) -> None:
+    """Mass and success in quadrature: correlation 0. Draws that all succeed, or all are alike, depend on nothing."""
+    values = np.array([[2.0, 1.0], [4.0, 1.0]] * 30)
+    assert most_related(twin_of(), values, np.array([1.0, 1.0, 0.0, 0.0] * 15)) == ""
+    assert most_related(twin_of(), values, np.ones(60)) == ""
+    assert most_related(twin_of(), np.ones((60, 2)), np.array([1.0, 0.0] * 30)) == ""
+    assert most_related(nominal_twin(twin_of().nominal()), np.zeros((60, 0)), np.array([1.0, 0.0] * 30)) == ""
 
 
 @pytest.mark.slow
