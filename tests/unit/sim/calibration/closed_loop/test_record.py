@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from physai.sdk.evidence.origin import Origin
-from physai.sim.calibration.closed_loop.closed_loop import with_record
+from physai.sim.calibration.closed_loop.closed_loop import DRAWS, with_record
+from physai.sim.calibration.closed_loop.commands import AGREEMENT, SHIFTS, TOLERANCE
+from physai.sim.calibration.closed_loop.compare import MARGIN, NEEDED, RATE_NEEDED
 from physai.sim.robots import load_robot
-from physai.sim.twin.closed_loop import ClosedLoop, ClosedLoopTest, ClosedLoopVerdict
+from physai.sim.twin.closed_loop import POWER, SIGNIFICANCE, ClosedLoop, ClosedLoopTest, ClosedLoopVerdict
 from physai.sim.twin.record import Interval, LogRecord, Logs, Residuals
 from physai.sim.twin.twin import Twin, load_twin, moved_twin, nominal_twin, save_twin
 
@@ -163,3 +165,19 @@ def test_a_twin_of_a_robots_file_keeps_its_records_when_moved(tmp_path: Path, tw
     assert moved.robot == "../pendulum.xml"
     assert moved.nominal().spec == here.nominal().spec
     assert moved.evidence_kinds == tested.evidence_kinds == ("effort replay", "closed loop")
+
+
+def test_the_documentation_states_the_rule() -> None:
+    text = (Path(__file__).parents[5] / "docs" / "explanation" / "calibration.md").read_text()
+    section = " ".join(text.partition("## Closed loop")[2].partition("\n## ")[0].split())
+    assert TOLERANCE == 0.1
+    assert "within a tenth of the commands' root mean square" in section
+    assert f"at least {100 * AGREEMENT:.0f} % of the control periods" in section
+    assert SHIFTS - 1 == 3
+    assert "up to three samples after" in section
+    assert f"Each of {DRAWS} draws" in section
+    assert f"a difference of {RATE_NEEDED:g}" in section
+    assert f"{100 * MARGIN:.0f} % of the recorded time | {100 * NEEDED * MARGIN:.0f} %" in section
+    assert f"{100 * MARGIN:.0f} % of the motion | {100 * NEEDED * MARGIN:.0f} %" in section
+    assert f"below {SIGNIFICANCE:g}" in section
+    assert f"{100 * POWER:.0f} % probability" in section
