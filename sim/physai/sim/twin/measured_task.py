@@ -96,7 +96,7 @@ OFFSET_MEASURED = 0.5
 
 
 def _position_bias(twin: Twin) -> float | None:
-    """Return the greatest offset of a position sensor in an episode [rad or m]; None if no recording shows one.
+    """Return the greatest offset of a position sensor in an episode [rad or m]; None if the recordings show none.
 
     Each episode draws its own, uniformly, as each recording had its own: the draws have the standard deviation of the
     offsets over the recordings, of the joint where it is largest.
@@ -107,12 +107,13 @@ def _position_bias(twin: Twin) -> float | None:
     value = np.array([log.joint_pos_offset for log in logs])
     std = np.array([log.joint_pos_offset_std for log in logs])
     measured = std < OFFSET_MEASURED * OFFSET_STD
-    if not measured.any():
-        return None
-    # The mean of value² + std² is the expected square of the offsets, of which the values are shrunken estimates.
-    squares = np.where(measured, value**2 + std**2, 0.0).sum(axis=0) / np.maximum(1, measured.sum(axis=0))
+    # Values are pulled to the prior's 0, by this factor of what the recording alone shows.
+    pull = np.where(measured, 1.0 - (std / OFFSET_STD) ** 2, 1.0)
+    # Less what errors of the estimates add: offsets that cannot be told from 0 must not decide over a policy.
+    squares = np.where(measured, (value / pull) ** 2 - std**2 / pull, 0.0).sum(axis=0)
+    variance = float((squares / np.maximum(1, measured.sum(axis=0))).max())
     # A uniform distribution over ±a has the standard deviation a/√3.
-    return math.sqrt(3.0 * float(squares.max()))
+    return math.sqrt(3.0 * variance) if variance > 0.0 else None
 
 
 def training_task(task: Task, twin: Twin) -> Task:
