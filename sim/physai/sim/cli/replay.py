@@ -131,8 +131,18 @@ def _text(name: str, score: ReplayScore) -> str:
             table(("joint", "error", "95 % interval", "motion"), rows),
             "",
             table(("recording", *score.joint_names), per_log),
+            "",
+            table(("offset of joint_pos", *score.joint_names), _offsets(score)),
         ]
     )
+
+
+def _offsets(score: ReplayScore) -> list[tuple[str, ...]]:
+    """The encoder's zero in each recording, with its 95 % interval."""
+    return [
+        (log.name, *(f"{value:+.4f} ± {1.96 * std:.4f}" for value, std in zip(values, stds, strict=True)))
+        for log, values, stds in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
+    ]
 
 
 command = CliCommand(summary="score a twin or any model on recordings", add_arguments=add_arguments, run=run)

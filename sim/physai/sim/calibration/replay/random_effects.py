@@ -132,14 +132,9 @@ class RandomEffects:
         """Return the most likely offsets of the recordings, or of the groups of `by` [rad or m], shape (R, J)."""
         return OFFSET_STD * (by or self.offsets).estimate(self._without_offset(self._known[None])[0])
 
-    def halves(self) -> "tuple[OffsetFit, Indices]":
-        """Return the offsets by first and second half of each recording, and each window's half, shape (W,)."""
-        index = self.windows.log_index
-        half = 2 * index
-        for log in np.unique(index):
-            chosen = np.flatnonzero(index == log)
-            half[chosen[len(chosen) // 2 :]] += 1
-        return OffsetFit.of(self._offset_effects, half, 2 * len(self.windows.logs)), half
+    def grouped(self, group: Indices, count: int) -> "OffsetFit":
+        """Return what the errors say of the offsets of other groups of windows, shape (W,), than the recordings."""
+        return OffsetFit.of(self._offset_effects, group, count)
 
 
 @dataclass(frozen=True)
