@@ -101,7 +101,7 @@ def test_the_twin_computes_speeds_as_the_robot_does(twin_file: Path) -> None:
     for joint in twin.sensors:
         assert (joint.joint_vel, joint.joint_vel_span) == ("backward", 1)
         assert joint.joint_pos_resolution == pytest.approx(25.0 / 65535.0, rel=1e-3)
-    speed = measured_sensors({}, twin, 1.0)["joint_vel"]
+    speed = measured_sensors({}, twin.nominal().spec.joints, twin, 1.0)["joint_vel"]
     assert (speed.difference_span, speed.noise_std) == (1, 0.0)
 
 
