@@ -20,6 +20,29 @@ from physai.sim.twin.twin import Twin, nominal_twin
 FEET = ("FL", "FR", "RL", "RR")
 SLIPPERY = {f"{foot}_foot.sliding_friction": 0.2 for foot in FEET}
 
+HOPPER = """
+<mujoco model="hopper">
+  <option timestep="0.002" integrator="implicitfast" cone="elliptic"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="5 5 0.1"/>
+    <body name="trunk" pos="0 0 0.14">
+      <freejoint/>
+      <inertial pos="0 0 0" mass="2" diaginertia="0.01 0.01 0.01"/>
+      <geom name="rear" type="sphere" size="0.03" pos="-0.15 0.1 -0.11"/>
+      <geom name="side" type="sphere" size="0.03" pos="-0.15 -0.1 -0.11"/>
+      <body name="leg" pos="0.1 0 0">
+        <joint name="hip" axis="0 1 0" range="-1 1" damping="0.05"/>
+        <inertial pos="0 0 -0.07" mass="0.2" diaginertia="0.0004 0.0004 0.0001"/>
+        <geom name="foot" type="sphere" size="0.03" pos="0.1 0 -0.11"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><position name="hip" joint="hip" kp="15" kv="0.3" forcerange="-20 20"/></actuator>
+</mujoco>
+"""
+"""A trunk on three feet, one of them at a leg with a servo: small enough for fast tests."""
+HOPPER_FRICTION = {"trunk.sliding_friction": 0.3, "leg.sliding_friction": 0.3}
+
 
 def fitted(robot: Robot, values: Mapping[str, float]) -> Twin:
     """A twin of the robot with these parameters."""
@@ -35,7 +58,7 @@ def fitted(robot: Robot, values: Mapping[str, float]) -> Twin:
 
 
 def dropped(robot: Robot, truth: Mapping[str, float], *, seed: int = 5) -> RobotLog:
-    """The robot, dropped from 5 cm while it drifts sideways, with its servos swinging a little; 250 samples."""
+    """The robot, dropped from 5 cm while it drifts sideways, with its servos swinging a little; 0.5 s."""
     model: Any = changed_model(robot, truth)
     random = np.random.default_rng(seed)
     mujoco.mj_setConst(model, mujoco.MjData(model))
@@ -43,7 +66,7 @@ def dropped(robot: Robot, truth: Mapping[str, float], *, seed: int = 5) -> Robot
     data.qpos[:] = home_qpos(model)
     data.qpos[2] += 0.05
     data.qvel[:2], data.qvel[5] = [0.9, 0.6], 1.0
-    count = 250
+    count = round(0.5 / float(model.opt.timestep))
     time: NDArray[np.float64] = np.arange(count, dtype=np.float64) * float(model.opt.timestep)
     swing = np.sin(2.0 * np.pi * time[:, None] + np.arange(int(model.nu), dtype=np.float64))
     command = home_controls(model) + 0.1 * swing

@@ -206,11 +206,18 @@ def utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+EvidenceKind = Literal["effort replay", "command replay", "closed loop"]
+"""What a twin was tested with: held-out recordings replayed from measured efforts or from commands, or a policy's runs
+on the robot that the same policy reproduces in the twin."""
+
+
 class Evidence(Frozen):
     """Evidence of the gates besides the policy, and its origin."""
 
     twin: Origin = Origin()
-    """Of the recordings that the twin was fitted to."""
+    """Of the recordings that the twin was fitted to and tested with."""
+    kinds: Annotated[tuple[EvidenceKind, ...], Field(max_length=3, exclude_if=lambda kinds: not kinds)] = ()
+    """What the twin was tested with; left out of the document if nothing."""
     latency: Origin = Origin()
     """Of the ticks that the latency gate judged."""
     latency_sha256: Sha256 | None = None

@@ -95,8 +95,8 @@ def design_excitation(
     robot = twin.nominal()
     if robot.spec.base == "floating":
         raise PhysaiError(
-            f"robot {robot.name} has a floating base, and commands are designed for fixed ones; record other throws, or "
-            "suspend the robot and calibrate a model with a fixed base"
+            f"robot {robot.name} has a floating base, and commands are designed for fixed ones; record other motions, "
+            "or suspend the robot and calibrate a model with a fixed base"
         )
     # The parameters' own posterior, in prior units, as information that a recording adds to.
     units = np.array([parameter.prior_std for parameter in twin.parameters])

@@ -92,14 +92,14 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.twin.twin import save_twin
 
     # Check what will be written before a fit that takes minutes.
-    output = _writable(arguments.output)
-    report = None if arguments.report is None else _folder(arguments.report)
+    output = writable(arguments.output)
+    report = None if arguments.report is None else writable_folder(arguments.report)
     require_range("--seed", arguments.seed, 0, MAX_SEED)
     robot = load_robot(arguments.robot)
     logs, named = _read(robot, arguments.logs, arguments.held_out, arguments.columns)
     if arguments.recorded_on is not None:
         logs, named = (
-            tuple(_recorded_on(log, arguments.recorded_on, robot) for log in group) for group in (logs, named)
+            tuple(recorded_on(log, arguments.recorded_on, robot) for log in group) for group in (logs, named)
         )
     moving, still = without_still(logs)
     train, held_out = (moving, without_still(named)[0]) if named else split_logs(moving, arguments.seed)
@@ -174,7 +174,7 @@ def _is_fit(log: RobotLog, robot: Robot, unfit: list[str]) -> bool:
     return not defects
 
 
-def _recorded_on(log: RobotLog, name: str, robot: Robot) -> RobotLog:
+def recorded_on(log: RobotLog, name: str, robot: Robot) -> RobotLog:
     """Sets the origin of a recording to the robot given by --recorded-on.
 
     Raises:
@@ -190,7 +190,8 @@ def _recorded_on(log: RobotLog, name: str, robot: Robot) -> RobotLog:
     raise OriginError(f"--recorded-on {name}: {log.source} states that it is from {log.origin}")
 
 
-def _writable(path: Path) -> Path:
+def writable(path: Path) -> Path:
+    """Checks that a file can be written, before what takes long; raises PhysaiError."""
     if not path.parent.is_dir():
         raise PhysaiError(f"{path}: folder {path.parent} does not exist")
     if path.is_dir():
@@ -198,7 +199,8 @@ def _writable(path: Path) -> Path:
     return path
 
 
-def _folder(path: Path) -> Path:
+def writable_folder(path: Path) -> Path:
+    """Makes the folder of a report; raises PhysaiError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

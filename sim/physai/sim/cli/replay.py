@@ -124,6 +124,8 @@ def _text(name: str, score: ReplayScore) -> str:
         for joint, error, moved in zip(score.joint_names, score.rmse, windows.motion(), strict=True)
     ]
     per_log = [(log, *(f"{x:.4f}" for x in errors)) for log, errors in score.per_log().items()]
+    encoders = score.windows.logs[0].joint_names
+    offsets = ["", table(("offset of joint_pos", *encoders), _offsets(score))] if encoders else []
     return "\n".join(
         [
             f"{name}: {len(windows)} windows of {windows.window_s:g} s from {len(windows.logs)} recordings, open loop "
@@ -131,8 +133,17 @@ def _text(name: str, score: ReplayScore) -> str:
             table(("joint", "error", "95 % interval", "motion"), rows),
             "",
             table(("recording", *score.joint_names), per_log),
+            *offsets,
         ]
     )
+
+
+def _offsets(score: ReplayScore) -> list[tuple[str, ...]]:
+    """The encoder's zero in each recording, with its 95 % interval."""
+    return [
+        (log.name, *(f"{value:+.4f} ± {1.96 * std:.4f}" for value, std in zip(values, stds, strict=True)))
+        for log, values, stds in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
+    ]
 
 
 command = CliCommand(summary="score a twin or any model on recordings", add_arguments=add_arguments, run=run)

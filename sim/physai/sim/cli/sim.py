@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, excite, rank, record, replay, ros, serve, tokens, validate
+from physai.sim.cli import calibrate, closed_loop, excite, rank, record, replay, ros, serve, tokens, validate
 
 _VERBS = {
     "record": record.command,
     "calibrate": calibrate.command,
     "replay": replay.command,
     "excite": excite.command,
+    "closed-loop": closed_loop.command,
     "validate": validate.command,
     "rank": rank.command,
     "serve": serve.command,

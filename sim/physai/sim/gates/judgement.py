@@ -70,6 +70,7 @@ def _evidence(context: Context, gates: Mapping[str, Gate]) -> Evidence:
     ticks = latency.evidence if isinstance(latency, LatencyGate) else None
     return Evidence(
         twin=context.subject.twin.origin,
+        kinds=context.subject.twin.evidence_kinds,
         latency=Origin() if ticks is None else ticks.origin,
         latency_sha256=None if ticks is None else ticks.sha256,
         accepted=context.accept,

@@ -120,7 +120,7 @@ OFFSET_MEASURED = 0.5
 
 
 def _position_bias(twin: Twin, kinds: Sequence[bool]) -> list[float | None]:
-    """Return the greatest offset of each joint's position in an episode [rad or m]; None if no recording shows one.
+    """Return the greatest offset of each joint's position in an episode [rad or m]; None if the recordings show none.
 
     Each episode draws its own, uniformly, as each recording had its own: the draws have the standard deviation of the
     offsets over the recordings, of the joint of its kind where it is largest.
@@ -131,12 +131,14 @@ def _position_bias(twin: Twin, kinds: Sequence[bool]) -> list[float | None]:
     value = np.array([log.joint_pos_offset for log in logs])
     std = np.array([log.joint_pos_offset_std for log in logs])
     measured = std < OFFSET_MEASURED * OFFSET_STD
-    # The mean of value² + std² is the expected square of the offsets, of which the values are shrunken estimates.
-    squares = np.where(measured, value**2 + std**2, 0.0).sum(axis=0) / np.maximum(1, measured.sum(axis=0))
+    # Values are pulled to the prior's 0, by this factor of what the recording alone shows.
+    pull = np.where(measured, 1.0 - (std / OFFSET_STD) ** 2, 1.0)
+    # Less what errors of the estimates add: offsets that cannot be told from 0 must not decide over a policy.
+    squares = np.where(measured, (value / pull) ** 2 - std**2 / pull, 0.0).sum(axis=0)
+    variance = squares / np.maximum(1, measured.sum(axis=0))
     # A uniform distribution over ±a has the standard deviation a/√3.
-    reach: list[float] = np.sqrt(3.0 * squares).tolist()
-    known = [bool(column.any()) for column in measured.T]
-    shown = {kind for kind, one in zip(kinds, known, strict=True) if one}
+    reach: list[float] = np.sqrt(3.0 * np.maximum(variance, 0.0)).tolist()
+    shown = {kind for kind, widest in zip(kinds, reach, strict=True) if widest > 0.0}
     return [worst if kind in shown else None for worst, kind in zip(_worst_of_kind(reach, kinds), kinds, strict=True)]
 
 

@@ -19,6 +19,7 @@ from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids, servo_gains
 from physai.sim.twin import contact, inertia
 from physai.sim.twin.parameter import Parameter
+from physai.sim.twin.servo import write_idle_speed, write_saturation
 
 Array = npt.NDArray[np.float64]
 Drive = Literal["effort", "command"]
@@ -41,6 +42,8 @@ GAIN_STD = 0.02
 """Relative: motor constants are known to a few per cent."""
 SERVO_STD = 0.2
 """Relative: servo gains are rarely specified in N·m/rad."""
+IDLE_SPEED_STD = 0.1
+"""Relative: data sheets state it at the nominal voltage."""
 SATURATION_STD = 0.02
 """Relative: the duty cycle that a servo reports is exact, its position error is off by a control period."""
 DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
@@ -90,6 +93,7 @@ def catalogue(
         parameters.extend(_friction_parameters(robot, joint, friction))
     if saturation is not None:
         parameters = [_saturation(parameter, parameters, saturation) for parameter in parameters]
+        parameters += _idle_speeds(robot, parameters)
     parameters += contact.contact_parameters(robot.model)
     if drive == "command":
         delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
@@ -110,6 +114,23 @@ def _saturation(parameter: Parameter, parameters: Sequence[Parameter], saturatio
         lower=0.5 * saturation,
         upper=2.0 * saturation,
     )
+
+
+def _idle_speeds(robot: Robot, parameters: Sequence[Parameter]) -> list[Parameter]:
+    """Return the speed of each such servo without a load: it ties the voltage induced in a motor to its torque."""
+    speeds = {f"{joint.name}.saturation_error": joint.velocity_limit or 0.0 for joint in robot.spec.joints}
+    return [
+        Parameter(
+            name=f"{p.name.rsplit('.', 1)[0]}.idle_speed",
+            unit=f"{p.unit}/s",
+            prior=speeds[p.name],
+            prior_std=IDLE_SPEED_STD * speeds[p.name],
+            lower=0.5 * speeds[p.name],
+            upper=2.0 * speeds[p.name],
+        )
+        for p in parameters
+        if speeds.get(p.name, 0.0) > 0.0
+    ]
 
 
 def fitted_bodies(model: Any) -> list[int]:
@@ -263,6 +284,10 @@ CHANNEL_WHATS = frozenset({"delay", "pos_bias", "effort_bias"})
 """Parameters that `model_fields` leaves out; files of before offsets belonged to recordings have a `pos_bias`."""
 
 
+TIED_WHATS = frozenset({"saturation_error", "idle_speed"})
+"""Parameters that are written last, because their fields depend on the effort limit, too."""
+
+
 def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, Array]:
     """Convert parameter values to model fields.
 
@@ -293,11 +318,13 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
             bodies.setdefault(_body_id(model, owner), []).append((inertia.NAMES.index(what), column))
         elif what in contact.WHATS:
             touches.append((_body_id(model, owner), what, column))
-        elif what not in CHANNEL_WHATS and what != "saturation_error":
+        elif what not in CHANNEL_WHATS and what not in TIED_WHATS:
             _write_joint(model, owner, what, column, field)
     for name, column in zip(names, values.T, strict=True):
         if name.endswith(".saturation_error"):
-            _write_saturation(model, name.rsplit(".", 1)[0], column, field)
+            write_saturation(model, name.rsplit(".", 1)[0], column, field)
+        elif name.endswith(".idle_speed"):
+            write_idle_speed(model, name.rsplit(".", 1)[0], column, field)
     if touches:
         contact.write_contact(model, touches, field)
     for body, changes in bodies.items():
@@ -315,17 +342,6 @@ def _body_id(model: Any, name: str) -> int:
     if body < 0:
         raise unknown_name("body", name, (str(model.body(b).name) for b in range(model.nbody)))
     return body
-
-
-def _write_saturation(model: Any, owner: str, column: Array, field: Any) -> None:
-    """Set a servo's gain to its effort limit, which is written already, divided by its saturation error."""
-    joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, owner)
-    actuator = joint_actuator(model, joint) if joint >= 0 else None
-    if actuator is None:
-        raise unknown_name("joint", owner, (str(model.joint(j).name) for j in range(model.njnt)))
-    gain = field("actuator_forcerange")[:, actuator, 1] / column
-    field("actuator_gainprm")[:, actuator, 0] = gain
-    field("actuator_biasprm")[:, actuator, 1] = -gain
 
 
 def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -> None:

@@ -5,19 +5,22 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 import rfc8785
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.evidence.origin import Origin, combine_origins
+from physai.sdk.evidence.verdict import EvidenceKind
 from physai.sim.robots import Robot, load_robot, robot_names
 from physai.sim.robots.spec import joint_actuator
+from physai.sim.twin.closed_loop import MAX_RECORDS, ClosedLoop, contradictions
 from physai.sim.twin.credibility import judge
 from physai.sim.twin.models import (
     calibration_model,
@@ -26,7 +29,7 @@ from physai.sim.twin.models import (
     model_fingerprint,
     robot_reference,
 )
-from physai.sim.twin.parameters import model_fields
+from physai.sim.twin.parameters import DELAY, model_fields
 from physai.sim.twin.record import Credibility, TwinError, TwinRecord
 
 Array = npt.NDArray[np.float64]
@@ -45,6 +48,38 @@ REDRAWS = 50
 )
 class Twin(TwinRecord):
     """A robot model with parameters fitted to recordings; immutable, identified by its hash."""
+
+    # Left out when empty, so that files without records keep their hash.
+    closed_loop: Annotated[
+        tuple[ClosedLoop, ...], Field(max_length=MAX_RECORDS, exclude_if=lambda records: not records)
+    ] = ()
+    """Policies whose recorded runs were compared with runs in this twin."""
+
+    @property
+    def origin(self) -> Origin:
+        """Origin of all recordings; the least trustworthy one decides."""
+        logs = (*self.logs.train, *self.logs.held_out, *(log for record in self.closed_loop for log in record.logs))
+        return combine_origins(log.origin for log in logs)
+
+    @property
+    def evidence_kinds(self) -> tuple[EvidenceKind, ...]:
+        """What the twin was tested with; only closed-loop tests that it passed count."""
+        kinds: list[EvidenceKind] = []
+        if self.residuals is not None:
+            # A delay is fitted where commands drive the replay; measured efforts already lag behind them.
+            by_command = any(parameter.name == DELAY for parameter in self.parameters)
+            kinds.append("command replay" if by_command else "effort replay")
+        if self.command_residuals is not None:
+            kinds.append("command replay")
+        own = (record for record in self.closed_loop if record.twin_sha256 == self.open_loop_hash)
+        if any(record.verdict == "reproduced" for record in own):
+            kinds.append("closed loop")
+        return tuple(kinds)
+
+    @property
+    def open_loop_hash(self) -> str:
+        """`hash` of the twin without its closed-loop records, which these state."""
+        return replace(self, closed_loop=()).hash
 
     @property
     def hash(self) -> str:
@@ -200,8 +235,16 @@ class Twin(TwinRecord):
         return model_fields(model, [p.name for p in self.parameters], self.draw(n, seed))
 
     def credible(self) -> Credibility:
-        """Judge whether the twin replays held-out recordings, and better than the nominal robot; see `judge`."""
-        return judge(self)
+        """Judge whether the twin replays held-out recordings, and better than the nominal robot; see `judge`.
+
+        A twin in which a policy fares otherwise than on the robot is not credible, however well it replays.
+        """
+        judged = judge(self)
+        doubts = contradictions(self.closed_loop, self.open_loop_hash)
+        if doubts:
+            return Credibility(holds=False, reasons=(*doubts, *(() if judged.holds else judged.reasons)))
+        found = tuple(record.describe() for record in self.closed_loop) if judged.holds else ()
+        return Credibility(holds=judged.holds, reasons=(*judged.reasons, *found))
 
 
 def _limit_force(model: Any, actuator: int, limit: float) -> None:
@@ -254,6 +297,26 @@ def load_twin(path: str | Path) -> Twin:
             "after the calibration; calibrate again"
         )
     return replace(twin, folder=str(file.resolve().parent))
+
+
+def moved_twin(twin: Twin, folder: Path) -> Twin:
+    """Return the twin as it is to be saved in a folder: its robot's path is relative to that.
+
+    Raises:
+        TwinError: see `Twin.nominal`.
+    """
+    home = folder.resolve()
+    if str(home) == twin.folder:
+        return twin
+    # The record of a test states the hash, which covers the path.
+    before, moved = twin.open_loop_hash, replace(twin, robot=robot_reference(twin.nominal(), home), folder=str(home))
+    return replace(
+        moved,
+        closed_loop=tuple(
+            record.model_copy(update={"twin_sha256": moved.open_loop_hash}) if record.twin_sha256 == before else record
+            for record in twin.closed_loop
+        ),
+    )
 
 
 def _read_object(file: Path) -> dict[str, Any]:

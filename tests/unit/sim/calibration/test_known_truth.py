@@ -1,14 +1,14 @@
 """Recordings made with hidden parameters give them back within the reported 95 % intervals, as often as these say.
 
 One joint, four hidden parameters drawn evenly from ranges in which model files err, 8 s of motion under four sines,
-sensor noise as on the double pendulum, and an encoder zero of its own. Counted per parameter: the draws in which its
-own interval, value ± 1.96 standard deviations, holds the truth; and jointly: those in which the truth lies in the 95 %
-ellipsoid of the reported covariance (squared Mahalanobis distance below 9.488, chi-square with four degrees of
-freedom).
+sensor noise as on the double pendulum, a speed that is the difference of the positions, and an encoder zero of its own.
+Counted per parameter: the draws in which its own interval, value ± 1.96 standard deviations, holds the truth; and
+jointly: those in which the truth lies in the 95 % ellipsoid of the reported covariance (squared Mahalanobis distance
+below 9.488, chi-square with four degrees of freedom).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
@@ -57,8 +57,12 @@ def draw(robot: Robot, record: Recorder, seed: int) -> Draw:
     truth = {name: random.uniform(*bounds) for name, bounds in HIDDEN.items()}
     offset = random.normal(0.0, OFFSET_STD)
     log = record(robot, truth, seed=seed, seconds=8.0, offset=offset)
+    speed = np.zeros_like(log.joint_pos)
+    speed[1:] = np.diff(log.joint_pos, axis=0) / np.diff(log.time)[:, None]
+    log = replace(log, joint_vel=speed)
     twin = calibrate(robot, [log], only=tuple(HIDDEN), num_threads=1, time_budget_s=1e6).twin
     assert [parameter.name for parameter in twin.parameters] == list(HIDDEN)
+    assert (twin.sensors[0].joint_vel, twin.sensors[0].joint_vel_span) == ("backward", 1)
     (recording,) = twin.logs.train
     half = np.array([1.96 * parameter.std for parameter in twin.parameters])
     error = twin.values - np.array(list(truth.values()))
@@ -82,6 +86,8 @@ def test_a_few_draws(pendulum: Robot, record: Recorder) -> None:
     draws = [draw(pendulum, record, seed) for seed in range(QUICK_DRAWS)]
     assert (np.sum([one.within for one in draws], axis=0) >= QUICK_LEAST).all()
     assert (np.median([one.half_width for one in draws], axis=0) < 0.1).all(), "intervals too wide to say anything"
+    assert sum(abs(one.offset_error) <= 1.96 for one in draws) >= QUICK_LEAST
+    assert max(one.offset_std for one in draws) < 0.2 * OFFSET_STD
 
 
 @pytest.mark.exhaustive
@@ -92,6 +98,9 @@ def test_a_hundred_draws(pendulum: Robot, record: Recorder) -> None:
     widths = np.median([one.half_width for one in draws], axis=0)
     print(f"within their intervals, of 100: {dict(zip(HIDDEN, each.tolist(), strict=True))}, jointly {jointly}")
     print(f"median half width, share of the range: {dict(zip(HIDDEN, widths.round(4).tolist(), strict=True))}")
+    offsets = sum(abs(one.offset_error) <= 1.96 for one in draws)
+    print(f"encoder zeros within their intervals, of 100: {offsets}")
     assert (each >= 90).all()
     assert jointly >= 90
+    assert offsets >= 90
     assert (widths < 0.1).all()

@@ -12,8 +12,17 @@ from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import SensorModel, Task
 from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, training_task
-from physai.sim.twin.parameters import Drive
-from physai.sim.twin.record import ActuatorResponse, FittedParameter, Interval, SensorNoise, Timing, TwinError
+from physai.sim.twin.parameters import OFFSET_STD, Drive
+from physai.sim.twin.record import (
+    ActuatorResponse,
+    FittedParameter,
+    Interval,
+    LogRecord,
+    Logs,
+    SensorNoise,
+    Timing,
+    TwinError,
+)
 from physai.sim.twin.twin import Twin, nominal_twin
 
 
@@ -97,27 +106,26 @@ def test_radians_of_hinges_say_nothing_about_metres_of_slides() -> None:
     task = load_task("cartpole-swingup")
     cart, pole = task.contract.robot.joint_names
 
-    def offset(joint: str, value: float, std: float) -> FittedParameter:
-        return FittedParameter(
-            name=f"{joint}.pos_bias", unit="", prior=0.0, prior_std=0.1, lower=-1.0, upper=1.0, value=value, std=std,
-            identified=True,
-        )  # fmt: skip
+    def recorded(*offsets: tuple[float, float]) -> Logs:
+        values, stds = zip(*offsets, strict=True)
+        log = LogRecord(name="log", sha256="a" * 64, joint_pos_offset=values, joint_pos_offset_std=stds)
+        return Logs(train=(log,))
 
     twin = replace(
         measured_twin(),
         joint_names=(cart, pole),
         noise=SensorNoise(joint_pos_std=(1e-4, 3e-3)),
-        parameters=(offset(cart, 0.001, 0.0005), offset(pole, -0.1, 0.01)),
-        covariance=np.diag([2.5e-7, 1e-4]),
+        logs=recorded((0.001, 0.0), (-0.1, 0.0)),
     )
     found = measured_sensors(task.sensors, task.contract.robot.joints, twin, 2.0)["joint_pos"]
     assert found.noise_std == pytest.approx((2e-4, 6e-3))
-    assert found.bias == pytest.approx((0.002, 0.12))  # the value and twice its standard deviation
-    # Where only one kind is identified, the other keeps the task's own.
-    half = replace(twin, parameters=twin.parameters[1:], covariance=np.array([[1e-4]]))
+    # Episodes draw uniformly within ±√3 times the recordings' root mean square.
+    assert found.bias == pytest.approx((0.001 * 3.0**0.5, 0.1 * 3.0**0.5))
+    # Where only one kind is measured, the other keeps the task's own.
+    half = replace(twin, logs=recorded((0.001, OFFSET_STD), (-0.1, 0.0)))
     own = replace(task, sensors={"joint_pos": SensorModel(bias=0.005)})
     assert measured_sensors(own.sensors, own.contract.robot.joints, half, 1.0)["joint_pos"].bias == pytest.approx(
-        (0.005, 0.12)
+        (0.005, 0.1 * 3.0**0.5)
     )
 
 

@@ -116,17 +116,19 @@ def with_offsets(robot: Robot, *recordings: tuple[float, float]) -> Twin:
 
 
 def test_episodes_draw_offsets_as_far_apart_as_those_of_the_recordings(pendulum: Robot) -> None:
-    """(0.03² + 0.01² + 0.02² + 3·0.001²)/3, times 3: a uniform distribution over ±a has the variance a²/3."""
+    """(0.03² + 0.01² + 0.02² - 3·0.001²)/3, times 3: a uniform distribution over ±a has the variance a²/3."""
     twin = with_offsets(pendulum, (0.03, 0.001), (-0.01, 0.001), (0.02, 0.001))
-    expected = np.sqrt(9e-4 + 1e-4 + 4e-4 + 3e-6)
-    assert measured_sensors({}, pendulum.spec.joints, twin, 1.0)["joint_pos"].bias == pytest.approx(expected)
+    # The prior of 0.03 rad pulls values by (0.001/0.03)², a thousandth.
+    expected = pytest.approx(np.sqrt(9e-4 + 1e-4 + 4e-4 - 3e-6), rel=2e-3)
+    assert measured_sensors({}, pendulum.spec.joints, twin, 1.0)["joint_pos"].bias == expected
     # Noise is doubled in a condition, a zero is not.
-    assert measured_sensors({}, pendulum.spec.joints, twin, 2.0)["joint_pos"].bias == pytest.approx(expected)
+    assert measured_sensors({}, pendulum.spec.joints, twin, 2.0)["joint_pos"].bias == expected
 
 
 def test_offsets_that_nothing_shows_leave_the_tasks_own(pendulum: Robot) -> None:
-    twin = with_offsets(pendulum, (0.0, OFFSET_STD), (0.0, OFFSET_STD))
-    assert "joint_pos" not in measured_sensors({}, pendulum.spec.joints, twin, 1.0)
+    for value, std in ((0.0, OFFSET_STD), (0.002, 0.003)):
+        twin = with_offsets(pendulum, (value, std), (-value, std))
+        assert "joint_pos" not in measured_sensors({}, pendulum.spec.joints, twin, 1.0)
     assert "joint_pos" not in measured_sensors({}, pendulum.spec.joints, nominal_twin(pendulum), 1.0)
 
 

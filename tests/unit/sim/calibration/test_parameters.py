@@ -95,7 +95,9 @@ def test_a_measured_saturation_takes_the_place_of_a_servos_gain() -> None:
     robot = load_robot("xl330_pendulum")
     names = [parameter.name for parameter in catalogue(robot, "command")]
     found = {p.name: p for p in catalogue(robot, "command", saturation=0.8)}
-    assert list(found) == [name.replace("servo.kp", "servo.saturation_error") for name in names]
+    expected = [name.replace("servo.kp", "servo.saturation_error") for name in names]
+    assert list(found) == [*expected[:-1], "servo.idle_speed", "command.delay"]
+    assert (found["servo.idle_speed"].prior, found["servo.idle_speed"].prior_std) == pytest.approx((19.1, 1.91))
     saturation = found["servo.saturation_error"]
     assert (saturation.prior, saturation.prior_std) == pytest.approx((0.8, 0.016))
     assert saturation.unit == "rad"
@@ -106,6 +108,16 @@ def test_a_measured_saturation_takes_the_place_of_a_servos_gain() -> None:
         assert fields["actuator_gainprm"][0, 0, 0] == pytest.approx(0.75)
         assert fields["actuator_biasprm"][0, 0, 1] == pytest.approx(-0.75)
         assert fields["actuator_forcerange"][0, 0].tolist() == [-0.6, 0.6]
+
+
+def test_a_motor_damps_at_least_as_much_as_the_voltage_that_it_induces() -> None:
+    model = load_robot("xl330_pendulum").model
+    names = ["servo.idle_speed", "servo.damping", "servo.effort_limit"]
+    # At most 20 rad/s at 0.8 N·m: 0.04 N·m·s/rad; bearings and grease add to it.
+    fields = model_fields(model, names, np.array([[20.0, 0.01, 0.8], [20.0, 0.05, 0.8]]))
+    assert fields["dof_damping"].reshape(2, -1)[:, 0] == pytest.approx([0.04, 0.05])
+    with pytest.raises(UnknownNameError):
+        model_fields(model, ["knee.idle_speed"], np.array([[20.0]]))
 
 
 def test_names_of_nothing_are_refused(pendulum: Robot) -> None:

@@ -133,7 +133,7 @@ def test_safety_needs_enough_episodes_without_a_violation(bench: Any, write_poli
     ("options", "cause", "words"),
     [
         ({"nan_above": 0.5}, Cause.NUMERICS, "command not finite"),
-        ({"stiffness": 0.0, "damping": -200.0, "push": -20.0}, Cause.POLICY, "speed"),
+        ({"stiffness": 0.0, "damping": -200.0, "push": -20.0}, Cause.POLICY, "most by the speed of rail: "),
     ],
 )
 def test_safety_blocks_a_single_violation(

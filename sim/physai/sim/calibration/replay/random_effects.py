@@ -29,7 +29,9 @@ LARGE = 1e3
 SPREAD_MIN = 1e-7
 """Minimum unit of the residuals [rad or m]."""
 OFFSET_STEP = 0.05
-"""Step of finite differences of offsets, in prior standard deviations; not small against errors of the starts."""
+"""Step of finite differences of offsets, in prior standard deviations."""
+CONTACT_OFFSET_STEP = 1.0
+"""The same in windows with poses: with impacts, the derivative is that of the errors over a plausible offset."""
 
 ErrorsOf = Callable[[Windows], Array]
 """Replayed minus measured positions of windows, shape (W, M, C); NaN for diverged worlds."""
@@ -137,14 +139,9 @@ class RandomEffects:
         """Return the most likely offsets of the recordings, or of the groups of `by` [rad or m], shape (R, J)."""
         return OFFSET_STD * (by or self.offsets).estimate(self._without_offset(self._known[None])[0])
 
-    def halves(self) -> "tuple[OffsetFit, Indices]":
-        """Return the offsets by first and second half of each recording, and each window's half, shape (W,)."""
-        index = self.windows.log_index
-        half = 2 * index
-        for log in np.unique(index):
-            chosen = np.flatnonzero(index == log)
-            half[chosen[len(chosen) // 2 :]] += 1
-        return OffsetFit.of(self._offset_effects, half, 2 * len(self.windows.logs)), half
+    def grouped(self, group: Indices, count: int) -> "OffsetFit":
+        """Return what the errors say of the offsets of other groups of windows, shape (W,), than the recordings."""
+        return OffsetFit.of(self._offset_effects, group, count)
 
 
 @dataclass(frozen=True)
@@ -224,11 +221,12 @@ def _start_effects(errors_of: ErrorsOf, windows: Windows, errors: Array) -> Arra
 def _offset_effects(errors_of: ErrorsOf, windows: Windows, errors: Array) -> Array:
     """Return derivatives of the errors by the offsets in prior standard deviations, shape (J, W, M, C)."""
     # An offset moves only the windows of its own recording, so one replay moves those of all recordings together.
+    step = OFFSET_STEP if windows.base is None else CONTACT_OFFSET_STEP
     effects = np.zeros((windows.offset.shape[1], *errors.shape))
     for joint in range(len(effects)):
         offset = windows.offset.copy()
-        offset[:, joint] += OFFSET_STEP * OFFSET_STD
-        effects[joint] = (errors_of(replace(windows, offset=offset)) - errors) / OFFSET_STEP
+        offset[:, joint] += step * OFFSET_STD
+        effects[joint] = (errors_of(replace(windows, offset=offset)) - errors) / step
     return np.nan_to_num(effects)
 
 

@@ -34,6 +34,9 @@ STRETCH = 2.0
 """Length of the resampled stretches in window lengths; longer than the overlap of windows from two stretches."""
 WINDOWS_AT_ONCE = 1000
 """Maximum number of windows per simulation, to limit memory."""
+OFFSET_WINDOWS, OFFSET_WINDOWS_EACH = 600, 40
+"""Number of windows from which offsets are estimated, at least so many per recording: their derivatives take three
+replays per joint, and more windows make an offset no more certain than a score needs."""
 DIVERGED = 100.0
 """Error assigned to a diverged world [rad or m]."""
 
@@ -247,9 +250,12 @@ def score_windows(
     def errors_of(moved: Windows) -> Array:
         return positions_of(moved) - moved.target
 
-    effects = RandomEffects(errors_of, windows) if like is None else like.effects.of_errors(errors_of)
-    by_half, half = effects.halves()
-    scored = replace(windows, offset=effects.estimate(by_half)[half ^ 1])
+    half = _halves(windows)
+    count = min(len(windows), max(OFFSET_WINDOWS, OFFSET_WINDOWS_EACH * len(windows.logs)))
+    chosen = np.unique(np.linspace(0, len(windows) - 1, count).round().astype(np.int64))
+    effects = RandomEffects(errors_of, windows.subset(chosen)) if like is None else like.effects.of_errors(errors_of)
+    by_half = effects.estimate(effects.grouped(half[chosen], 2 * len(windows.logs)))
+    scored = replace(windows, offset=by_half[half ^ 1])
     positions = positions_of(scored)
     error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
     # Clipped, so that a world on the way to divergence cannot outweigh all others.
@@ -257,6 +263,15 @@ def score_windows(
     offsets, std = effects.estimate(), OFFSET_STD * effects.offsets.std
     names = channel_names(robot.spec.joint_names, windows.base is not None)
     return ReplayScore(scored, names, windows.by_channel(squared), seed, positions, offsets, std, effects)
+
+
+def _halves(windows: Windows) -> npt.NDArray[np.int64]:
+    """Return a number for each half of each recording: twice the recording's, plus 1 in the second half, shape (W,)."""
+    half = 2 * windows.log_index
+    for log in np.unique(windows.log_index):
+        own = np.flatnonzero(windows.log_index == log)
+        half[own[len(own) // 2 :]] += 1
+    return half
 
 
 def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:

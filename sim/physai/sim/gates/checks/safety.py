@@ -67,7 +67,7 @@ class SafetyGate(Gate):
             broken = int(np.bitwise_or.reduce(played.broken_limits))
             finding.cases = failing_cases(context, iter(pairs), "violated")
             _fail(finding, _cause(flags, broken))
-            finding.message = _message(played, flags, broken)
+            finding.message = _message(context, played, flags, broken)
         elif not _saturated(played) <= context.settings.safety.max_saturated:
             _fail(finding, Cause.POLICY)
             finding.message = (
@@ -109,17 +109,30 @@ def _cause(flags: int, broken: int) -> Cause:
     return Cause.POLICY
 
 
-def _message(played: BatchResult, flags: int, broken: int) -> str:
+def _message(context: Context, played: BatchResult, flags: int, broken: int) -> str:
     parts: list[str] = []
     if flags:
         excess = float(played.guard_excess.max(initial=0.0))
         amount = f", by up to {excess:.3g} rad, m, N·m or N" if excess > 0.0 else ""
         parts.append(f"the guard had to intervene ({reasons(flags)}{amount})")
     if broken:
-        parts.append(f"{limits(broken)} limits were violated")
+        parts.append(f"{limits(broken)} limits were violated{_most_used(context, played)}")
     if played.diverged.any():
         parts.append(f"the physics diverged in {int(played.diverged.sum())}")
     return f"{int(played.violated.sum())} of {len(played)} episodes have a violation: {'; '.join(parts)}."
+
+
+def _most_used(context: Context, played: BatchResult) -> str:
+    """Name the joint that went furthest beyond a limit; empty if none with a known limit did."""
+    names = context.subject.task.contract.robot.joint_names
+    worst = [
+        (float(column.max()), kind, name)
+        for kind, usage in _usages(played).items()
+        for name, column in zip(names, usage.T, strict=True)
+        if np.isfinite(column).all()
+    ]
+    share, kind, name = max(worst, default=(0.0, "", ""))
+    return f", most by the {kind} of {name}: {share:.0%} of its limit" if share > 1.0 else ""
 
 
 def _measured(context: Context, played: BatchResult) -> list[Measurement]:

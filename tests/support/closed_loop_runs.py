@@ -1,0 +1,80 @@
+"""Recordings of a policy on a stand-in for the pusher, simulated step by step beside the package's own environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.sdk.evidence.origin import Origin
+from physai.sim.logs import RobotLog
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.tasks.task import Task
+from physai.sim.twin.models import calibration_model
+from physai.sim.twin.parameters import model_fields
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenRobot:
+    """What the twin does not know."""
+
+    values: Mapping[str, float]
+    """Parameters by name."""
+    lag_s: tuple[float, float] = (0.01, 0.02)
+    """Range of the delay of commands; each run draws its own."""
+    pos_std: float = 0.002
+    vel_std: float = 0.02
+
+
+def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: int, name: str = "run") -> RobotLog:
+    """One run of an episode's length, from rest 0.5 to 1 m left or right of the middle."""
+    random, timing = np.random.default_rng(seed), task.contract.timing
+    model: Any = calibration_model(task.robot)
+    for field, rows in model_fields(model, list(robot.values), np.array([list(robot.values.values())])).items():
+        getattr(model, field)[...] = rows[0]
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    data: Any = mujoco.MjData(model)
+    data.qpos[0] = random.choice((-1.0, 1.0)) * random.uniform(0.5, 1.0)
+    # Whole physics steps, both ends included, as the twin draws them.
+    low, high = (round(end / timing.physics_dt) for end in robot.lag_s)
+    lag = int(random.integers(low, high + 1))
+    steps = round(task.episode_length_s / timing.control_dt)
+    pending = [0.0] * lag
+    measured, sent = np.zeros((steps, 2)), np.zeros((steps, 1))
+    policy.reset(1)
+    for step in range(steps):
+        measured[step] = data.qpos[0] + robot.pos_std * random.normal(), data.qvel[0] + robot.vel_std * random.normal()
+        fields = {"joint_pos": measured[None, step, :1], "joint_vel": measured[None, step, 1:]}
+        command = policy({key: value.astype(np.float32) for key, value in fields.items()}, {})
+        sent[step] = float(command["joint_effort_target"][0, 0])
+        for _ in range(timing.decimation):
+            pending.append(float(sent[step, 0]))
+            data.ctrl[0] = pending.pop(0)
+            mujoco.mj_step(model, data)
+    return RobotLog(
+        name=name,
+        joint_names=task.contract.robot.joint_names,
+        time=np.arange(steps, dtype=np.float64) * timing.control_dt,
+        joint_pos=measured[:, :1],
+        joint_vel=measured[:, 1:],
+        joint_effort=None,
+        command=sent,
+        command_kind="joint_effort",
+        source=f"{name}.csv",
+        sha256=f"{seed:064x}",
+        origin=Origin(kind="stand-in", robot=task.robot.name),
+    )
+
+
+def recorded_runs_of(
+    task: Task, policy: OnnxPolicy, robot: HiddenRobot, count: int, *, seed: int
+) -> tuple[RobotLog, ...]:
+    """Several runs, from starts of their own."""
+    return tuple(
+        recorded_run(task, policy, robot, seed=1000 * seed + number + 1, name=f"run{number + 1}")
+        for number in range(count)
+    )
