@@ -53,8 +53,27 @@ def test_what_cannot_be_thrown_is_refused(tmp_path: Path, capsys: pytest.Capture
     assert "touches nothing within 1 s; give its file a floor" in capsys.readouterr().err
     assert not (tmp_path / "throws").exists()
     robot.write_text(CUBE)
-    assert main(["sim", "record", str(robot), "-o", str(tmp_path / "throws"), "--duration-s", "0.1"]) == 2
-    assert "--duration-s must be in 0.5 … 600 for a throw, got 0.1" in capsys.readouterr().err
+    for duration in ("0.1", "0"):
+        assert main(["sim", "record", str(robot), "-o", str(tmp_path / "throws"), "--duration-s", duration]) == 2
+        assert f"--duration-s must be in 0.5 … 600 for a throw, got {duration}" in capsys.readouterr().err
+    commands = tmp_path / "commands.csv"
+    commands.write_text("time\n0\n0.004\n")
+    assert main(["sim", "record", str(robot), "-o", str(tmp_path / "throws"), "--commands", str(commands)]) == 2
+    assert "robot cube has no joints that --commands could drive" in capsys.readouterr().err
+
+
+def test_replayed_throws_are_printed_without_offsets_of_encoders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot, folder = tmp_path / "cube.xml", tmp_path / "throws"
+    robot.write_text(CUBE)
+    assert main(["sim", "record", str(robot), "-o", str(folder), "--recordings", "2"]) == 0
+    logs = [str(path) for path in sorted(folder.glob("*.csv"))]
+    capsys.readouterr()
+    assert main(["sim", "replay", str(robot), *logs]) == 0
+    said = capsys.readouterr().out
+    assert "base.rotation" in said
+    assert "offset" not in said
 
 
 def test_a_free_body_is_shown_checked_and_trained_on_by_nothing(
