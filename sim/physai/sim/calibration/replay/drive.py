@@ -230,7 +230,7 @@ def commanded_effort(log: RobotLog, responses: Responses) -> tuple[Array, Array]
 def _effort(log: RobotLog, measured: Array) -> tuple[Array, Array]:
     """Return the measured effort over time; for a slow recording, the response to the held command.
 
-    That response is the one which `physai.sim.logs.effort_response` identifies in the same recording.
+    That response is the one which `physai.sim.logs.signals.response.effort_response` identifies in the same recording.
     """
     if float(np.median(np.diff(log.time))) < SLOW_PERIOD_S:
         return log.time, measured
