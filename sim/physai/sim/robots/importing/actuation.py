@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.stance import toppling_stiffness
 from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
 
 Array = NDArray[np.float64]
@@ -66,6 +67,8 @@ class Joint:
     """Greatest effort against gravity [N·m or N]."""
     effort: float
     """Limit in the file; 0 if there is none."""
+    toppling: float = 0.0
+    """Least stiffness with which a robot on two feet stands [N·m/rad]."""
 
 
 def actuate(
@@ -113,6 +116,7 @@ def actuate(
 def _joints(model: mujoco.MjModel) -> list[Joint]:
     ids = joint_ids(model)
     inertias, gravities = _sampled(model, ids)
+    toppling = toppling_stiffness(model, home_qpos(model))
     return [
         Joint(
             name=model.joint(joint).name,
@@ -121,6 +125,7 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
             least_inertia=float(inertias[:, row].min()),
             gravity=float(gravities[:, row].max()),
             effort=_stated_effort(model, joint),
+            toppling=toppling.get(joint, 0.0),
         )
         for row, joint in enumerate(ids)
     ]
@@ -268,9 +273,10 @@ def _add_servo(
     inertia = joint.inertia + added
     fastest = inertia * (2.0 * math.pi * servos.bandwidth_hz) ** 2
     stiff = effort / (SATURATION_M if joint.slides else SATURATION_RAD)
-    kp = servos.kp if servos.kp is not None else float(f"{min(stiff, fastest):.3g}")
+    kp = servos.kp if servos.kp is not None else float(f"{max(min(stiff, fastest), joint.toppling):.3g}")
     kd = servos.kd if servos.kd is not None else float(f"{2.0 * math.sqrt(kp * inertia):.3g}")
-    why = "given" if servos.kp is not None else "whole effort at the error" if stiff <= fastest else "bandwidth"
+    why = "whole effort at the error" if stiff <= fastest else "bandwidth"
+    why = "given" if servos.kp is not None else "to stand on it" if joint.toppling > min(stiff, fastest) else why
     decisions.add(joint.name, f"servo kp {kp:g}, kd {kd:g}, at most {effort:g} {unit} ({why})", "--servo KP,KD")
     added_actuator = spec.add_actuator(name=joint.name, target=joint.name)
     added_actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
