@@ -1,0 +1,87 @@
+"""What a robot on two feet is rewarded for beside what any legged robot is: to step, and to keep its posture.
+
+Common practice (Isaac Lab's `feet_air_time_positive_biped`, MuJoCo Playground `locomotion/g1/joystick.py`,
+unitree_rl_gym `legged_gym/envs/g1/g1_config.py`), as pure functions of the state: no clock sets the rhythm of steps.
+"""
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from physai.sim.engines.protocol import Array
+from physai.sim.robots import Robot, home_qpos
+from physai.sim.robots.feet import Foot
+from physai.sim.tasks.constant import Constant
+from physai.sim.tasks.legged import Legged, commanded
+from physai.sim.tasks.task import RewardTerm, Term, WorldView
+
+GREATEST_COMMAND = (0.6, 0.3, 0.6)
+"""Forward [m/s], left [m/s], yaw to the left [rad/s]; commands lie between minus and plus these values."""
+LEAST_COMMAND = 0.25
+"""Share of these with which training begins."""
+LEAST_MOTION = 0.1
+"""Norm of the smallest command at which the robot steps instead of standing on both feet [m/s and rad/s]."""
+LATERAL = 0.7
+"""Share of a leg joint's axis that points to the side, from which it bends the leg forwards and backwards."""
+FREEDOM = 0.05
+"""Weight of the posture of joints that bend the legs, in weights of the hips' roll and yaw and the feet's roll."""
+
+TRAINING: dict[str, Any] = {
+    "hidden": (128, 128),
+    "curriculum_iterations": 100,
+    "curriculum_success": 0.6,
+}
+"""Settings of `physai train`: commands and pushes grow while most of the commands are met."""
+
+
+def supports(body: Legged, command: str) -> Term:
+    """1 where one foot stands while a command moves the robot, or both where it is to stand; else 0."""
+
+    def term(view: WorldView) -> Array:
+        xp, wanted = view.xp, view.commands[command]
+        moving = xp.vecdot(wanted, wanted) > LEAST_MOTION**2
+        feet = body.foot_contacts(view).sum(axis=1)
+        return xp.astype(xp.where(moving, feet == 1.0, feet == 2.0), view.qpos.dtype)
+
+    return term
+
+
+def effort_share(body: Legged) -> Term:
+    """Σ (τ / τ_max)² over the servos [1], which means the same for a robot of 10 kg and of 100 kg."""
+
+    def term(view: WorldView) -> Array:
+        share = body.efforts(view) / body.effort_limit.like(view.joint_pos)
+        return view.xp.vecdot(share, share)
+
+    return term
+
+
+def posture(robot: Robot, body: Legged, feet: tuple[Foot, ...]) -> Term:
+    """Σ w (q - q_home)² over the commanded joints [rad²]: w is `FREEDOM` for joints that bend the legs, else 1."""
+    weights = Constant([FREEDOM if free else 1.0 for free in bending(robot, feet)])
+
+    def term(view: WorldView) -> Array:
+        off = body.driven(view.joint_pos - body.home.like(view.joint_pos))
+        return (weights.like(off) * off * off).sum(axis=1)
+
+    return term
+
+
+def bending(robot: Robot, feet: tuple[Foot, ...]) -> list[bool]:
+    """For each commanded joint whether it turns about an axis to the side at home."""
+    data = mujoco.MjData(robot.model)
+    data.qpos[:] = home_qpos(robot.model)
+    mujoco.mj_kinematics(robot.model, data)
+    joints = [robot.model.joint(joint.name).id for joint in commanded(robot, feet)]
+    return [bool(np.abs(data.xaxis[joint, 1]) > LATERAL) for joint in joints]
+
+
+def rewards(robot: Robot, body: Legged, feet: tuple[Foot, ...], command: str) -> dict[str, RewardTerm]:
+    """Terms that join or replace those of any legged robot."""
+    return {
+        "alive": RewardTerm(term=lambda view: 0.0 * view.qpos[:, 2] + 1.0, weight=1.0),
+        "support": RewardTerm(term=supports(body, command), weight=1.0),
+        "effort": RewardTerm(term=effort_share(body), weight=-0.05),
+        "pose": RewardTerm(term=posture(robot, body, feet), weight=-1.0),
+    }
