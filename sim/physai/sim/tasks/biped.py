@@ -18,6 +18,8 @@ from physai.sim.tasks.task import RewardTerm, Term, WorldView
 
 GREATEST_COMMAND = (0.6, 0.3, 0.6)
 """Forward [m/s], left [m/s], yaw to the left [rad/s]; commands lie between minus and plus these values."""
+SPREAD = 0.3
+"""Share of the distance from home at which a robot on four feet begins: falls from there teach nothing about steps."""
 LEAST_COMMAND = 0.25
 """Share of these with which training begins."""
 LEAST_MOTION = 0.1
@@ -28,8 +30,10 @@ FREEDOM = 0.05
 """Weight of the posture of joints that bend the legs, in weights of the hips' roll and yaw and the feet's roll."""
 
 TRAINING: dict[str, Any] = {
-    "hidden": (128, 128),
-    "curriculum_iterations": 100,
+    "num_envs": 512,
+    "hidden": (128, 64),
+    "initial_std": 0.4,
+    "curriculum_iterations": 200,
     "curriculum_success": 0.6,
 }
 """Settings of `physai train`: commands and pushes grow while most of the commands are met."""

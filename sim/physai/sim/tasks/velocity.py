@@ -163,12 +163,15 @@ def critic_size(joints: int, commands: int, feet: int) -> int:
     return 3 + 3 + 1 + 3 + 3 + 2 * joints + commands + 2 * feet
 
 
-def standing(home: Array, terrain: Terrain | None = None) -> Callable[[Uniforms], tuple[Array, Array]]:
+def standing(
+    home: Array, terrain: Terrain | None = None, *, spread: float = 1.0
+) -> Callable[[Uniforms], tuple[Array, Array]]:
     """Home pose dropped from 3 cm, any heading, joints within 0.1 rad, base moving by up to 0.3 m/s and 0.3 rad/s.
 
-    Needs 7 uniform numbers and one for each joint; on terrain two more for the tile, of which the last says how hard.
+    All these times `spread`, except the heading. Needs 7 uniform numbers and one for each joint; on terrain two more
+    for the tile, of which the last says how hard.
     """
-    place, joints = Constant(home[:3] + np.array([0.0, 0.0, 0.03])), Constant(home[7:])
+    place, joints = Constant(home[:3] + np.array([0.0, 0.0, 0.03 * spread])), Constant(home[7:])
     last = 1 + len(home) - 7
 
     def reset(draw: Uniforms) -> tuple[Array, Array]:
@@ -181,8 +184,8 @@ def standing(home: Array, terrain: Terrain | None = None) -> Callable[[Uniforms]
         start = place.like(draw) + (
             0.0 * centre[:, :3] if terrain is None else terrain.start(draw[:, -2], draw[:, -1], xp)
         )
-        qpos = xp.concatenate([start, *quat, joints.like(draw) + 0.1 * centre[:, 1:last]], axis=1)
-        return qpos, xp.concatenate([0.3 * centre[:, last : last + 6], 0.0 * centre[:, 1:last]], axis=1)
+        qpos = xp.concatenate([start, *quat, joints.like(draw) + 0.1 * spread * centre[:, 1:last]], axis=1)
+        return qpos, xp.concatenate([0.3 * spread * centre[:, last : last + 6], 0.0 * centre[:, 1:last]], axis=1)
 
     return reset
 
@@ -325,7 +328,7 @@ def velocity_task(
         model=model,
         contract=_contract(name, robot, feet, greatest, timing(physics_dt, decimation, max_observation_age=3.0)),
         episode_length_s=3 * COMMAND_INTERVAL_S,
-        reset=standing(home_qpos(model), terrain),
+        reset=standing(home_qpos(model), terrain, spread=biped.SPREAD if two_feet else 1.0),
         reset_draws=joints + 7 + (0 if terrain is None else 2),
         harder=terrain is not None,
         least_command=biped.LEAST_COMMAND if two_feet else 1.0,

@@ -17,7 +17,7 @@ from physai.sim.robots.importing.stance import TOPPLING, toppling_stiffness
 from physai.sim.robots.spec import home_controls
 from physai.sim.tasks import biped
 from physai.sim.tasks.legged import Legged, Stature, require_legs
-from physai.sim.tasks.task import Task
+from physai.sim.tasks.task import Push, Task
 from physai.sim.tasks.velocity import COMMAND, velocity
 
 Array = NDArray[np.float64]
@@ -140,37 +140,66 @@ def test_it_steps_when_it_is_told_to_move_and_stands_when_told_to_stand(task: Ta
 
 def test_effort_counts_as_a_share_of_what_a_servo_gives(task: Task) -> None:
     env = stands(task, {})
-    joints = {joint.name: joint for joint in task.robot.spec.joints}
-    view = env.view
-    view.target[:] = view.joint_pos
-    place = [joint.name for joint in task.robot.spec.joints].index("l_shoulder")
-    joint = joints["l_shoulder"]
+    view, term = env.view, task.contract.action.terms[0]
+    columns = list(task.contract.robot.joint_index(term.joints))
+    view.target[:] = view.joint_pos[:, columns]
+    joint = next(joint for joint in task.robot.spec.joints if joint.name == "l_knee")
     # A quarter of the effort on one joint; the others rest.
-    view.target[0, place] += 0.25 * joint.effort_limit / joint.stiffness
+    view.target[0, term.joints.index("l_knee")] += 0.25 * joint.effort_limit / joint.stiffness
     view.shared.clear()
     assert task.rewards["effort"].term(view) == pytest.approx([0.0625], rel=1e-5)
 
 
-def test_legs_may_bend_but_arms_and_hips_keep_their_posture(task: Task) -> None:
+def test_legs_may_bend_but_hips_keep_their_posture(task: Task) -> None:
     env = stands(task, {"l_knee": 0.2}, {"l_shoulder": 0.2}, {"r_roll": 0.1, "r_yaw": -0.1})
     pose = task.rewards["pose"].term(env.view)
-    assert pose == pytest.approx([biped.FREEDOM * 0.04, 0.04, 0.02], rel=1e-5)
-    names = [joint.name for joint in task.robot.spec.joints]
-    free = {name for name, bends in zip(names, biped.bending(task.robot, body_of(task).legs), strict=True) if bends}
+    assert pose == pytest.approx([biped.FREEDOM * 0.04, 0.0, 0.02], rel=1e-5)
+    driven = task.contract.action.terms[0].joints
+    bends = biped.bending(task.robot, require_legs(task.robot))
+    free = {name for name, bend in zip(driven, bends, strict=True) if bend}
     assert free == {f"{side}_{joint}" for side in "lr" for joint in ("pitch", "knee", "flex")}
 
 
-def test_the_upper_body_moves_less_than_the_legs(task: Task) -> None:
-    term = task.contract.action.terms[0]
-    scales = dict(zip(term.joints, term.scale, strict=True))
-    assert scales["l_shoulder"] == biped.UPPER_SCALE_RAD < min(scales["l_knee"], scales["l_flex"])
+def test_the_policy_sees_and_commands_the_legs_and_the_arms_are_held_at_home(task: Task) -> None:
+    legs = {f"{side}_{joint}" for side in "lr" for joint in ("yaw", "roll", "pitch", "knee", "flex", "tilt")}
+    assert set(task.contract.action.terms[0].joints) == legs
+    # Angular velocity, gravity and command, and three values of each of the twelve joints.
+    assert task.contract.observation_size == 3 + 3 + 3 + 3 * 12
     assert task.contract.command.fields[0].upper == biped.GREATEST_COMMAND
+    env = Environment(task, 1, randomise=False, num_threads=1)
+    env.reset()
+    for _ in range(100):
+        env.step({"joint_pos_target": np.array([task.contract.action.terms[0].offset], np.float32)})
+    arms = [name for name in (joint.name for joint in task.robot.spec.joints) if name not in legs]
+    assert arms == ["l_shoulder", "r_shoulder"]
+    for name in arms:
+        joint = task.model.joint(name)
+        assert env.view.qpos[0, joint.qposadr[0]] == pytest.approx(home_qpos(task.model)[joint.qposadr[0]], abs=0.05)
 
 
 def test_commands_and_pushes_grow_while_it_learns(task: Task) -> None:
-    everyone = replace(task, command=lambda draw: {COMMAND: 0.0 * draw[:, :3] + np.array([0.6, 0.3, -0.6])})
-    for progress, training, wanted in ((0.0, True, 0.0), (0.5, True, 0.5), (1.0, True, 1.0), (0.0, False, 1.0)):
+    def same(draw: Array) -> dict[str, Array]:
+        return {COMMAND: 0.0 * draw[:, :3] + np.array([0.6, 0.3, -0.6])}
+
+    everyone = replace(task, command=same)
+    # From a quarter to all: 0.25 + 0.75 · 0.5 = 0.625.
+    for progress, training, wanted in ((0.0, True, 0.25), (0.5, True, 0.625), (1.0, True, 1.0), (0.0, False, 1.0)):
         env = Environment(everyone, 4, seed=3, training=training, num_threads=1)
         env.curriculum = progress
         env.reset()
         assert env.view.commands[COMMAND] == pytest.approx(np.tile([0.6, 0.3, -0.6], (4, 1)) * wanted, abs=1e-6)
+
+
+def test_pushes_grow_with_the_commands(task: Task) -> None:
+    # A knock so strong that contacts and servos change little of it within one control period.
+    knock = (100.0, *[0.0] * (task.model.nv - 1))
+    pushed = replace(task, push=Push(interval_s=task.contract.timing.control_dt, velocity=knock), terminations={})
+    speeds: list[Array] = []
+    for progress in (0.0, 1.0):
+        env = Environment(pushed, 8, seed=3, training=True, num_threads=1)
+        env.reset()
+        env.curriculum = progress
+        env.step({"joint_pos_target": np.tile(np.array(task.contract.action.terms[0].offset, np.float32), (8, 1))})
+        speeds.append(env.view.qvel[:, 0].copy())
+    assert np.abs(speeds[1]).max() > 30.0
+    assert speeds[0] == pytest.approx(0.25 * speeds[1], abs=3.0)
