@@ -132,10 +132,23 @@ def test_a_foot_on_its_toes_has_not_left_the_floor(task: Task) -> None:
 
 
 def test_it_steps_when_it_is_told_to_move_and_stands_when_told_to_stand(task: Task) -> None:
-    lifted = {"l_knee": 0.6, "l_pitch": -0.3, "l_flex": -0.3}
+    lifted = {"l_knee": 0.4, "l_pitch": -0.2, "l_flex": -0.2}
     commands = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.0, 0.0], [0.0, 0.0, 0.2]])
     env = stands(task, {}, lifted, {}, lifted, lifted, commands=commands)
-    assert task.rewards["support"].term(env.view).tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]
+    body = body_of(task)
+    height = float(body.foot_heights(env.view)[1, 0])
+    assert 0.02 < height < body.stature.clearance == 0.08
+    high = 0.5 + 0.5 * height / 0.08
+    assert task.rewards["support"].term(env.view) == pytest.approx([1.0, 0.0, 0.0, high, high], abs=1e-6)
+
+
+def test_following_a_velocity_by_hand(task: Task) -> None:
+    commands = np.array([[0.0, 0.0, 0.0], [0.3, -0.1, 0.0]])
+    env = stands(task, {}, {}, commands=commands)
+    # It stands still: squared errors of 0 and 0.3² + 0.1² = 0.1 m²/s².
+    wanted = [1.0, np.exp(-0.1 / biped.TRACKING)]
+    assert task.rewards["track_velocity"].term(env.view) == pytest.approx(wanted, rel=1e-5)
+    assert task.rewards["alive"].term(env.view).tolist() == [1.0, 1.0]
 
 
 def test_effort_counts_as_a_share_of_what_a_servo_gives(task: Task) -> None:
