@@ -24,8 +24,6 @@ LEAST_COMMAND = 0.25
 """Share of these with which training begins."""
 LEAST_MOTION = 0.1
 """Norm of the smallest command at which the robot steps instead of standing on both feet [m/s and rad/s]."""
-TRACKING = 0.12
-"""Squared error of the velocity at which its reward has fallen to 1/e [m²/s²]; 0.25 for twice as large commands."""
 LATERAL = 0.7
 """Share of a leg joint's axis that points to the side, from which it bends the leg forwards and backwards."""
 FREEDOM = 0.05
@@ -62,11 +60,6 @@ def supports(body: Legged, command: str) -> Term:
     return term
 
 
-def tracks(error: Term) -> Term:
-    """exp(-e² / `TRACKING`) of the planar velocity's error e [m/s]."""
-    return lambda view: view.xp.exp(-(error(view) ** 2) / TRACKING)
-
-
 def effort_share(body: Legged) -> Term:
     """Σ (τ / τ_max)² over the servos [1], which means the same for a robot of 10 kg and of 100 kg."""
 
@@ -97,12 +90,11 @@ def bending(robot: Robot, feet: tuple[Foot, ...]) -> list[bool]:
     return [bool(np.abs(data.xaxis[joint, 1]) > LATERAL) for joint in joints]
 
 
-def rewards(robot: Robot, body: Legged, feet: tuple[Foot, ...], command: str, error: Term) -> dict[str, RewardTerm]:
+def rewards(robot: Robot, body: Legged, feet: tuple[Foot, ...], command: str) -> dict[str, RewardTerm]:
     """Terms that join or replace those of any legged robot."""
     return {
         "alive": RewardTerm(term=lambda view: 0.0 * view.qpos[:, 2] + 1.0, weight=1.0),
         "support": RewardTerm(term=supports(body, command), weight=2.0),
-        "track_velocity": RewardTerm(term=tracks(error), weight=2.0),
         "effort": RewardTerm(term=effort_share(body), weight=-0.05),
         "pose": RewardTerm(term=posture(robot, body, feet), weight=-1.0),
     }

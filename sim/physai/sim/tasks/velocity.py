@@ -332,7 +332,7 @@ def velocity_task(
         reset_draws=joints + 7 + (0 if terrain is None else 2),
         harder=terrain is not None,
         least_command=biped.LEAST_COMMAND if two_feet else 1.0,
-        rewards=rewards(body) | (biped.rewards(robot, body, feet, COMMAND, error) if two_feet else {}),
+        rewards=rewards(body) | (biped.rewards(robot, body, feet, COMMAND) if two_feet else {}),
         terminations={"fallen": fallen},
         success=Success(
             condition=follows,

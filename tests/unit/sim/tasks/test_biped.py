@@ -142,12 +142,8 @@ def test_it_steps_when_it_is_told_to_move_and_stands_when_told_to_stand(task: Ta
     assert task.rewards["support"].term(env.view) == pytest.approx([1.0, 0.0, 0.0, high, high], abs=1e-6)
 
 
-def test_following_a_velocity_by_hand(task: Task) -> None:
-    commands = np.array([[0.0, 0.0, 0.0], [0.3, -0.1, 0.0]])
-    env = stands(task, {}, {}, commands=commands)
-    # It stands still: squared errors of 0 and 0.3² + 0.1² = 0.1 m²/s².
-    wanted = [1.0, np.exp(-0.1 / biped.TRACKING)]
-    assert task.rewards["track_velocity"].term(env.view) == pytest.approx(wanted, rel=1e-5)
+def test_it_is_paid_for_every_second_on_its_feet(task: Task) -> None:
+    env = stands(task, {}, {})
     assert task.rewards["alive"].term(env.view).tolist() == [1.0, 1.0]
 
 
