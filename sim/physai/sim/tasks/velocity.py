@@ -317,6 +317,9 @@ def velocity_task(
     error, fallen = velocity_error(body), has_fallen(body)
     joints, two_feet = len(robot.spec.joints), len(feet) == 2
     greatest = biped.GREATEST_COMMAND if two_feet else GREATEST_COMMAND
+    # The middle of a step is known on flat ground only.
+    mid_step = two_feet and terrain is None
+    begin = standing(home_qpos(model), terrain, spread=biped.SPREAD if two_feet else 1.0)
 
     def follows(view: WorldView) -> Array:
         return (error(view) < TOLERANCE_M_S) & (yaw_rate_error(view) < TOLERANCE_RAD_S) & ~fallen(view)
@@ -328,8 +331,10 @@ def velocity_task(
         model=model,
         contract=_contract(name, robot, feet, greatest, timing(physics_dt, decimation, max_observation_age=3.0)),
         episode_length_s=3 * COMMAND_INTERVAL_S,
-        reset=standing(home_qpos(model), terrain, spread=biped.SPREAD if two_feet else 1.0),
-        reset_draws=joints + 7 + (0 if terrain is None else 2),
+        reset=begin,
+        training_reset=biped.mid_step(robot, feet, begin) if mid_step else None,
+        training_age=biped.mid_step_age if mid_step else None,
+        reset_draws=joints + 7 + (0 if terrain is None else 2) + 3 * mid_step,
         harder=terrain is not None,
         least_command=biped.LEAST_COMMAND if two_feet else 1.0,
         rewards=rewards(body) | (biped.rewards(robot, body, feet, COMMAND) if two_feet else {}),

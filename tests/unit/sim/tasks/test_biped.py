@@ -1,6 +1,7 @@
 """Robots on two feet: the stance that the import finds, the servos that hold it, and what the task rewards."""
 
 from dataclasses import replace
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -212,3 +213,66 @@ def test_pushes_grow_with_the_commands(task: Task) -> None:
         speeds.append(env.view.qvel[:, 0].copy())
     assert np.abs(speeds[1]).max() > 30.0
     assert speeds[0] == pytest.approx(0.25 * speeds[1], abs=3.0)
+
+
+def test_three_of_four_training_episodes_begin_in_the_middle_of_a_step(task: Task) -> None:
+    assert task.training_reset is not None
+    assert task.training_age is not None
+    # All other numbers in the middle: home, at rest, heading along x, and along y in the third.
+    draws = np.full((4, task.reset_draws), 0.5)
+    draws[:, -3:] = [[0.0, 0.0, 0.5], [0.0, 0.9, 0.5], [0.0, 0.0, 0.5], [0.8, 0.0, 0.5]]
+    draws[2, 0] = 0.75
+    qpos, qvel = task.training_reset(draws)
+    begin, rest = task.reset(draws)
+    knees = {side: int(task.model.joint(f"{side}_knee").qposadr[0]) for side in "lr"}
+    home = home_qpos(task.model)
+    # The right leg is bent twice as much in the first one, the left one in the second.
+    assert qpos[0, knees["r"]] == pytest.approx(2.0 * home[knees["r"]])
+    assert qpos[0, knees["l"]] == pytest.approx(home[knees["l"]])
+    assert qpos[1, knees["l"]] == pytest.approx(2.0 * home[knees["l"]])
+    # It moves to the left foot, 0.1 m aside, with three quarters of the speed of a pendulum that stops above it.
+    height = float(at_home(task.robot).subtree_com[0, 2])
+    speed = 0.75 * 0.1 * np.sqrt(9.81 / height)
+    assert qvel[0, :6] == pytest.approx([0.0, speed, 0.0, -speed / height, 0.0, 0.0], rel=1e-3, abs=1e-6)
+    assert qvel[1, 1] == pytest.approx(-speed, rel=1e-3)
+    assert qvel[2, :2] == pytest.approx([-speed, 0.0], rel=1e-3, abs=1e-6)
+    assert qpos[3] == pytest.approx(begin[3])
+    assert qvel[3] == pytest.approx(rest[3])
+    assert task.training_age(draws).tolist() == [9.0, 9.0, 9.0, 0.0]
+
+
+def test_on_rough_ground_it_begins_on_both_feet(robot: Robot) -> None:
+    rough = velocity(robot, "terrain")
+    assert rough.training_reset is None
+    env = Environment(rough, 32, seed=1, training=True, num_threads=1)
+    env.curriculum = 0.0
+    env.reset()
+    # On the flat tiles: 3 cm · 0.3 above the floor, joints within 0.03 rad of home.
+    assert env.view.qpos[:, 2] == pytest.approx(home_qpos(rough.model)[2] + 0.009, abs=1e-6)
+    assert np.abs(env.view.qpos[:, 7:] - home_qpos(rough.model)[7:]).max() < 0.0301
+
+
+def test_the_device_environment_begins_and_rewards_the_same(task: Task) -> None:
+    pytest.importorskip("torch")
+    from tests.support.torch_mujoco import TorchMujoco
+
+    from physai.sim.envs.device.environment import DeviceEnvironment
+
+    host = Environment(task, 8, seed=3, training=True, num_threads=1)
+    device = DeviceEnvironment(task, TorchMujoco(task, 8), seed=3, training=True)
+    host.curriculum = 0.5
+    device.set_curriculum(0.5)
+    first, found = host.reset(), device.reset()
+    assert found.critic.numpy() == pytest.approx(first.critic, abs=1e-5)
+    assert found.commands[COMMAND].numpy() == pytest.approx(first.commands[COMMAND], abs=1e-6)
+    target = {"joint_pos_target": np.tile(np.array(task.contract.action.terms[0].offset, np.float32), (8, 1))}
+    for _ in range(5):
+        step = host.step(target)
+        same = device.step({"joint_pos_target": torch_of(target["joint_pos_target"])})
+        assert same.reward.numpy() == pytest.approx(step.reward, abs=1e-4)
+
+
+def torch_of(values: Array) -> Any:
+    import torch
+
+    return torch.as_tensor(values)
