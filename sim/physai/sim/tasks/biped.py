@@ -56,7 +56,8 @@ def mid_step(robot: Robot, feet: tuple[Foot, ...], begin: ResetFunction) -> Rese
     """Starts a share of episodes, `MID_STEP`, in the middle of a step: one leg bent, the base moving to the other one.
 
     The speed to the side lies between 1/2 and 1 of that with which an inverted pendulum comes to rest above its foot,
-    y sqrt(g / z) at a distance y to the side of it and a height z above (Kajita et al. 2001). Needs three more uniform numbers than `begin`, the last three.
+    y sqrt(g / z) at a distance y to the side of it and a height z above (Kajita et al. 2001). Needs three more uniform
+    numbers than `begin`, the last three.
     """
     data = mujoco.MjData(robot.model)
     data.qpos[:] = home_qpos(robot.model)

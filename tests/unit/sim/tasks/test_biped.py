@@ -272,7 +272,7 @@ def test_the_device_environment_begins_and_rewards_the_same(task: Task) -> None:
         assert same.reward.numpy() == pytest.approx(step.reward, abs=1e-4)
 
 
-def torch_of(values: Array) -> Any:
+def torch_of(values: Any) -> Any:
     import torch
 
     return torch.as_tensor(values)
