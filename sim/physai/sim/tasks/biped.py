@@ -40,6 +40,8 @@ TRAINING: dict[str, Any] = {
     "initial_std": 0.4,
     "entropy_weight": 0.0,
     "epochs": 3,
+    # An action that is held moves the whole body and not only the foot.
+    "action_repeat": 2,
     "curriculum_iterations": 200,
     "curriculum_success": 0.0,
 }
