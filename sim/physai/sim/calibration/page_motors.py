@@ -20,16 +20,16 @@ def alternatives_table(twin: TwinRecord) -> Iterator[str]:
         "around 1 they cannot tell the two apart.</p>"
     )
     yield (
-        "<table><thead><tr><th>replay</th><th>changed</th><th class='number'>error</th>"
-        "<th class='number'>95 %</th><th></th></tr></thead><tbody>"
+        '<div class="panel"><table><thead><tr><th>replay</th><th>changed</th><th class="number">error</th>'
+        '<th class="number">95 %</th><th class="optional"></th></tr></thead><tbody>'
     )
     for label, one in rows:
         ratio = one.ratio
         yield (
             f"<tr><td>{label}</td><td>{escape(one.name)}</td><td class='number'>× {ratio.value:.2f}</td>"
-            f"<td class='number'>{ratio.lo:.2f} to {ratio.hi:.2f}</td><td class='soft'>{_word(one)}</td></tr>"
+            f"<td class='number'>{ratio.lo:.2f} to {ratio.hi:.2f}</td><td class='soft optional'>{_word(one)}</td></tr>"
         )
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
 
 
 def _word(one: Alternative) -> str:

@@ -332,6 +332,11 @@ class Environment:
     def _tell_time(self) -> None:
         self._view.episode_time = self._step_in_episode * self._view.control_dt
 
+    @property
+    def _size(self) -> float:
+        """Factor of commands and pushes."""
+        return self.task.growth(self.curriculum) if self.training else 1.0
+
     def _push(self) -> None:
         if not self._push_steps or self.task.push is None:
             return
@@ -341,7 +346,7 @@ class Environment:
                 2.0 * uniform(self._seeds[due], Stream.PUSH, self._view.qvel.shape[1], steps=self._step_in_episode[due])
                 - 1.0
             )
-            self._view.qvel[due] += draw * np.asarray(self.task.push.velocity)
+            self._view.qvel[due] += self._size * draw * np.asarray(self.task.push.velocity)
 
     def _draw_commands(self, mask: Bools) -> None:
         if self.task.command is None or not mask.any():
@@ -349,7 +354,7 @@ class Environment:
         steps = self._step_in_episode[mask]
         draw = uniform(self._seeds[mask], Stream.COMMAND, self.task.command_draws, steps=steps)
         for name, values in self.task.command(draw).items():
-            self._commands[name][mask] = values
+            self._commands[name][mask] = self._size * values
         self._view.shared.clear()
         self._command_age[mask] = 0
         self._held[mask] = 0

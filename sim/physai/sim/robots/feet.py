@@ -1,5 +1,6 @@
 """The feet of a legged robot: which bodies it can stand on, and where they meet the floor."""
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ MIN_HINGES = 2
 NAMED = re.compile(r"foot|sole|ankle|toe|calf|shank|shin", re.IGNORECASE)
 DEEP = 0.7
 """Share of the longest leg's reach that a leg has; arms of a humanoid reach less far down."""
+LEVEL_M = 2e-3
+"""Height above the lowest point up to which a sole lies on the floor [m]."""
 POSES = 200
 """Joint positions that are tried to see how far down a leg reaches."""
 
@@ -34,6 +37,8 @@ class Foot:
     """Radius of a spherical foot, else 0 [m]."""
     geoms: tuple[int, ...]
     """MuJoCo ids of its shapes that can touch the floor."""
+    corners: tuple[tuple[float, float, float], ...] = ()
+    """Up to four outermost points of a flat sole in the given pose, in the frame of the body [m]; none of a ball."""
 
 
 def find_feet(model: mujoco.MjModel, qpos: Array) -> tuple[Foot, ...]:
@@ -107,9 +112,11 @@ def _foot(model: mujoco.MjModel, data: mujoco.MjData, body: int, joints: tuple[i
     lowest = min(range(len(geoms)), key=lambda index: float(points[index][2]))
     sphere = int(model.geom_type[geoms[lowest]]) == mujoco.mjtGeom.mjGEOM_SPHERE
     # A flat foot, of one shape or many, is taken by the middle of what lies on the floor.
-    level = [point for point in points if point[2] < points[lowest][2] + 2e-3]
+    level = [point for point in points if point[2] < points[lowest][2] + LEVEL_M]
     point = data.geom_xpos[geoms[lowest]] if sphere and len(level) == 1 else np.mean(level, axis=0)
-    local = data.xmat[body].reshape(3, 3).T @ (point - data.xpos[body])
+    turn, place = data.xmat[body].reshape(3, 3), data.xpos[body]
+    local = turn.T @ (point - place)
+    corners = [] if sphere and len(level) == 1 else [turn.T @ (x - place) for x in _corners(model, data, geoms)]
     radius = float(model.geom_size[geoms[lowest], 0]) if sphere and len(level) == 1 else 0.0
     return Foot(
         body=body,
@@ -117,7 +124,33 @@ def _foot(model: mujoco.MjModel, data: mujoco.MjData, body: int, joints: tuple[i
         point=(float(local[0]), float(local[1]), float(local[2])),
         radius=radius,
         geoms=tuple(geoms),
+        corners=tuple((float(x), float(y), float(z)) for x, y, z in corners),
     )
+
+
+def _corners(model: mujoco.MjModel, data: mujoco.MjData, geoms: list[int]) -> list[Array]:
+    """Of the points that lie on the floor, those that are furthest in the four diagonal directions."""
+    points = np.concatenate([_surface(model, data, geom) for geom in geoms])
+    level = points[points[:, 2] < points[:, 2].min() + LEVEL_M]
+    diagonals = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
+    outermost = {int(np.argmax(level[:, :2] @ np.array(diagonal))): None for diagonal in diagonals}
+    return [level[index] for index in outermost]
+
+
+def _surface(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> Array:
+    """Points of a shape that may lie on the floor, in the world frame [m], shape (points, 3)."""
+    centre, turn, size = data.geom_xpos[geom], data.geom_xmat[geom].reshape(3, 3), model.geom_size[geom]
+    kind = mujoco.mjtGeom(int(model.geom_type[geom]))
+    if kind == mujoco.mjtGeom.mjGEOM_MESH:
+        mesh = int(model.geom_dataid[geom])
+        start = int(model.mesh_vertadr[mesh])
+        return centre + model.mesh_vert[start : start + int(model.mesh_vertnum[mesh])] @ turn.T
+    if kind == mujoco.mjtGeom.mjGEOM_BOX:
+        return centre + np.array(list(itertools.product((-1.0, 1.0), repeat=3))) * size @ turn.T
+    if kind == mujoco.mjtGeom.mjGEOM_CAPSULE:
+        ends = np.array([[0.0, 0.0, size[1]], [0.0, 0.0, -size[1]]]) @ turn.T
+        return centre + ends - [0.0, 0.0, size[0]]
+    return lowest_point(model, data, geom)[None]
 
 
 def _joints(model: mujoco.MjModel, body: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mujoco
+import numpy as np
 from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import TaskError
@@ -36,9 +37,11 @@ class Stature:
     """Height of a foot's lowest point at mid-swing [m]."""
 
     @classmethod
-    def of(cls, standing: float) -> "Stature":
-        """For a robot whose base stands at this height [m]; a Go2's, scaled."""
-        return cls(base_height=0.92 * standing, fallen_height=0.5 * standing, clearance=min(0.08, 0.18 * standing))
+    def of(cls, standing: float, *, feet: int = 4) -> "Stature":
+        """For a robot whose base stands at this height [m]: a Go2's, scaled; on two feet with straighter legs."""
+        walking, fallen = (0.96, 0.6) if feet == 2 else (0.92, 0.5)
+        clearance = min(0.08, 0.18 * standing)
+        return cls(base_height=walking * standing, fallen_height=fallen * standing, clearance=clearance)
 
 
 def require_legs(robot: Robot) -> tuple[Foot, ...]:
@@ -69,18 +72,39 @@ def require_legs(robot: Robot) -> tuple[Foot, ...]:
 
 
 def servos(robot: Robot) -> list[JointSpec]:
-    """The joints that a policy commands: those with a position servo."""
+    """The joints with a position servo."""
     return [joint for joint in robot.spec.joints if joint.stiffness > 0.0]
+
+
+def commanded(robot: Robot, feet: tuple[Foot, ...]) -> list[JointSpec]:
+    """The joints that a policy commands: those with a position servo, of a robot on two feet those of its legs.
+
+    The waist and arms of a humanoid are held at home by their servos, as in unitree_rl_gym and humanoid-gym.
+    """
+    if len(feet) != 2:
+        return servos(robot)
+    legs = {str(robot.model.joint(joint).name) for foot in feet for joint in foot.joints}
+    return [joint for joint in servos(robot) if joint.name in legs]
 
 
 def add_feet(spec: mujoco.MjSpec, model: mujoco.MjModel, feet: tuple[Foot, ...]) -> None:
     """Adds sensors of the position and velocity of each foot to the model that `model` was compiled from."""
     site = mujoco.mjtObj.mjOBJ_SITE
     for number, foot in enumerate(feet):
+        body = spec.body(model.body(foot.body).name)
         name = f"physai_foot{number}"
-        spec.body(model.body(foot.body).name).add_site(name=name, pos=foot.point, group=5)
-        spec.add_sensor(name=f"{name}_pos", type=mujoco.mjtSensor.mjSENS_FRAMEPOS, objtype=site, objname=name)
+        body.add_site(name=name, pos=foot.point, group=5)
         spec.add_sensor(name=f"{name}_vel", type=mujoco.mjtSensor.mjSENS_FRAMELINVEL, objtype=site, objname=name)
+        for corner, point in zip(_corners(number, foot), foot.corners or (foot.point,), strict=True):
+            if corner != name:
+                body.add_site(name=corner, pos=point, group=5)
+            spec.add_sensor(name=f"{corner}_pos", type=mujoco.mjtSensor.mjSENS_FRAMEPOS, objtype=site, objname=corner)
+
+
+def _corners(number: int, foot: Foot) -> list[str]:
+    """Names of the sites whose heights are the foot's, one for a foot without corners."""
+    name = f"physai_foot{number}"
+    return [f"{name}_corner{corner}" for corner in range(len(foot.corners))] or [name]
 
 
 class Legged:
@@ -92,19 +116,22 @@ class Legged:
         """Resolves names against the task's model, whose floor has the shape of `terrain`, or is flat."""
         self._terrain = terrain
         self._touch = TOUCH_M if terrain is None else TOUCH_ROUGH_M
-        joints = servos(robot)
+        joints = commanded(robot, feet)
         self.stature, self.feet = stature, len(feet)
         self.home = Constant([joint.default_pos for joint in robot.spec.joints])
-        # All joints are commanded, unless some are passive.
+        # All joints are commanded, unless some are passive or held.
         names = tuple(joint.name for joint in joints)
         self._driven = None if len(joints) == len(robot.spec.joints) else Constant(robot.spec.joint_index(names))
         self.stiffness = Constant([joint.stiffness for joint in joints])
         self.damping = Constant([joint.damping for joint in joints])
         self.effort_limit = Constant([joint.effort_limit for joint in joints])
         self._radius = Constant([foot.radius for foot in feet])
-        self._foot_x, self._foot_y, self._foot_z = (
-            Constant([_sensor(model, f"physai_foot{n}_pos") + axis for n in range(len(feet))]) for axis in range(3)
-        )
+        soles = [_corners(number, foot) for number, foot in enumerate(feet)]
+        self._corners = max(len(corners) for corners in soles)
+        # A foot with fewer corners than another has its last one several times.
+        soles = [(corners + corners[-1:] * self._corners)[: self._corners] for corners in soles]
+        sensors = [_sensor(model, f"{corner}_pos") for corners in soles for corner in corners]
+        self._corner_x, self._corner_y, self._corner_z = (Constant(np.array(sensors) + axis) for axis in range(3))
         self._foot_x_vel = Constant([_sensor(model, f"physai_foot{n}_vel") for n in range(len(feet))])
         self._foot_y_vel = Constant([_sensor(model, f"physai_foot{n}_vel") + 1 for n in range(len(feet))])
 
@@ -133,20 +160,23 @@ class Legged:
         return view.xp.astype(self.foot_heights(view) < self._touch, view.qpos.dtype)
 
     def lag(self, view: WorldView) -> Array:
-        """Commanded minus actual position of the joints with servos [rad], shape (num_worlds, commands)."""
-        return once(view, "lag", lambda v: v.target - self._of_servos(v.joint_pos))
+        """Commanded minus actual position of the commanded joints [rad], shape (num_worlds, commands)."""
+        return once(view, "lag", lambda v: v.target - self.driven(v.joint_pos))
 
     def efforts(self, view: WorldView) -> Array:
         """Torques of the position servos, clip(kp (u - q) - kd q', ±limit) [N·m], shape (num_worlds, commands)."""
         return once(view, "efforts", self._efforts)
 
     def _foot_heights(self, view: WorldView) -> Array:
-        # The sensors measure the centres of spherical feet, and the lowest points of others.
-        data = view.derived["sensordata"]
-        heights = _columns(data, self._foot_z) - self._radius.like(data)
-        if self._terrain is None:
-            return heights
-        return heights - self._terrain.height(_columns(data, self._foot_x), _columns(data, self._foot_y), view.xp)
+        # The sensors measure the centres of spherical feet, and the corners of the soles of others.
+        data, xp = view.derived["sensordata"], view.xp
+        heights = _columns(data, self._corner_z)
+        if self._terrain is not None:
+            x, y = _columns(data, self._corner_x), _columns(data, self._corner_y)
+            heights = heights - self._terrain.height(x, y, xp)
+        if self._corners > 1:
+            heights = xp.min(xp.reshape(heights, (-1, self.feet, self._corners)), axis=2)
+        return heights - self._radius.like(data)
 
     def _base_height(self, view: WorldView) -> Array:
         x, y, z = (view.qpos[:, axis] for axis in range(3))
@@ -159,10 +189,11 @@ class Legged:
 
     def _efforts(self, view: WorldView) -> Array:
         like = view.joint_pos
-        wanted = self.stiffness.like(like) * self.lag(view) - self.damping.like(like) * self._of_servos(view.joint_vel)
+        wanted = self.stiffness.like(like) * self.lag(view) - self.damping.like(like) * self.driven(view.joint_vel)
         return view.xp.clip(wanted, -self.effort_limit.like(like), self.effort_limit.like(like))
 
-    def _of_servos(self, values: Array) -> Array:
+    def driven(self, values: Array) -> Array:
+        """Those of the commanded joints, shape (num_worlds, commands), of values of all joints."""
         return values if self._driven is None else _columns(values, self._driven)
 
 

@@ -230,6 +230,8 @@ class Task:
     harder: bool = False
     """Whether the last of the reset's draws says how hard an episode is; while training it is multiplied by the
     progress of the curriculum, from 0 to 1."""
+    least_command: float = 1.0
+    """Share of commands and pushes with which the curriculum begins while training; it ends with all of them."""
     rewards: Mapping[str, RewardTerm]
     terminations: Mapping[str, Term] = field(default_factory=dict[str, Term])
     success: Success
@@ -254,6 +256,10 @@ class Task:
     """Physical quantities reported at the end of each command or episode."""
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings of `physai train` for this task by name, such as `discount_s`; `--set help` lists all of them."""
+
+    def growth(self, progress: Any) -> Any:
+        """Factor of commands and pushes at a progress of the curriculum from 0 to 1, a number or an array."""
+        return self.least_command + (1.0 - self.least_command) * progress
 
     def __post_init__(self) -> None:
         """Raises TaskError if the time steps of model and contract differ."""

@@ -14,21 +14,24 @@ from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import JointSpec
 from physai.sdk.contract.terms import (
     ActionSpec,
     CommandField,
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
+    TimingSpec,
 )
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
 from physai.sim.robots.feet import Foot
 from physai.sim.robots.importing.actuation import stable_timestep
 from physai.sim.robots.payload import moving_mass
+from physai.sim.tasks import biped
 from physai.sim.tasks.common import envelope, position_action, target_rate_squared, timing
 from physai.sim.tasks.constant import Constant
-from physai.sim.tasks.legged import Legged, Stature, add_feet, require_legs, servos
+from physai.sim.tasks.legged import Legged, Stature, add_feet, commanded, require_legs
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (
     Delay,
@@ -53,7 +56,6 @@ CONTROL_DT = 0.02
 
 GREATEST_COMMAND = (1.0, 0.5, 1.0)
 """Forward [m/s], left [m/s], yaw to the left [rad/s]; commands lie between minus and plus these values."""
-_GREATEST = Constant(GREATEST_COMMAND)
 STANDING_SHARE = 0.1
 """Fraction of zero commands."""
 COMMAND_INTERVAL_S = 4.0
@@ -161,12 +163,15 @@ def critic_size(joints: int, commands: int, feet: int) -> int:
     return 3 + 3 + 1 + 3 + 3 + 2 * joints + commands + 2 * feet
 
 
-def standing(home: Array, terrain: Terrain | None = None) -> Callable[[Uniforms], tuple[Array, Array]]:
+def standing(
+    home: Array, terrain: Terrain | None = None, *, spread: float = 1.0
+) -> Callable[[Uniforms], tuple[Array, Array]]:
     """Home pose dropped from 3 cm, any heading, joints within 0.1 rad, base moving by up to 0.3 m/s and 0.3 rad/s.
 
-    Needs 7 uniform numbers and one for each joint; on terrain two more for the tile, of which the last says how hard.
+    All these times `spread`, except the heading. Needs 7 uniform numbers and one for each joint; on terrain two more
+    for the tile, of which the last says how hard.
     """
-    place, joints = Constant(home[:3] + np.array([0.0, 0.0, 0.03])), Constant(home[7:])
+    place, joints = Constant(home[:3] + np.array([0.0, 0.0, 0.03 * spread])), Constant(home[7:])
     last = 1 + len(home) - 7
 
     def reset(draw: Uniforms) -> tuple[Array, Array]:
@@ -179,16 +184,21 @@ def standing(home: Array, terrain: Terrain | None = None) -> Callable[[Uniforms]
         start = place.like(draw) + (
             0.0 * centre[:, :3] if terrain is None else terrain.start(draw[:, -2], draw[:, -1], xp)
         )
-        qpos = xp.concatenate([start, *quat, joints.like(draw) + 0.1 * centre[:, 1:last]], axis=1)
-        return qpos, xp.concatenate([0.3 * centre[:, last : last + 6], 0.0 * centre[:, 1:last]], axis=1)
+        qpos = xp.concatenate([start, *quat, joints.like(draw) + 0.1 * spread * centre[:, 1:last]], axis=1)
+        return qpos, xp.concatenate([0.3 * spread * centre[:, last : last + 6], 0.0 * centre[:, 1:last]], axis=1)
 
     return reset
 
 
-def draw_command(draw: Uniforms) -> dict[str, Array]:
-    """Velocities uniform in their ranges, one in ten zero; needs four uniform numbers."""
-    command = (2.0 * draw[:, :3] - 1.0) * _GREATEST.like(draw)
-    return {COMMAND: array_namespace(draw).where(draw[:, 3:4] < STANDING_SHARE, 0.0, command)}
+def commands(greatest: tuple[float, float, float]) -> Callable[[Uniforms], dict[str, Array]]:
+    """Velocities uniform up to the greatest, one in ten zero; needs four uniform numbers."""
+    limits = Constant(greatest)
+
+    def draw_command(draw: Uniforms) -> dict[str, Array]:
+        command = (2.0 * draw[:, :3] - 1.0) * limits.like(draw)
+        return {COMMAND: array_namespace(draw).where(draw[:, 3:4] < STANDING_SHARE, 0.0, command)}
+
+    return draw_command
 
 
 def _model(robot: Robot, feet: tuple[Foot, ...], physics_dt: float, terrain: Terrain | None) -> Any:
@@ -211,47 +221,50 @@ def _model(robot: Robot, feet: tuple[Foot, ...], physics_dt: float, terrain: Ter
     return spec.compile()
 
 
-def _accelerations(robot: Robot) -> list[float | None]:
+def _accelerations(robot: Robot, driven: tuple[str, ...]) -> list[float | None]:
     """Acceleration limits: full effort on the rotor inertia alone [rad/s²], an upper bound for any leg motion."""
     # Targets of a walking robot are equilibrium points of its servos, not trajectories, and may reverse within a
     # control period. These limits allow that, and HOLD still brakes within one or two periods.
     inertia = robot.model.dof_armature[-len(robot.spec.joints) :]
     return [
-        round(float(joint.effort_limit / rotor), 1) if joint.effort_limit and rotor else None
+        round(float(joint.effort_limit / rotor), 1) if joint.effort_limit and rotor and joint.name in driven else None
         for joint, rotor in zip(robot.spec.joints, inertia, strict=True)
     ]
 
 
-def _scales(robot: Robot) -> list[float]:
+def _scales(joints: list[JointSpec]) -> list[float]:
     """How far an action moves a joint's target [rad]; the stiffer the servo, the less is enough."""
-    saturating = [joint.effort_limit / joint.stiffness for joint in servos(robot)]
+    saturating = [joint.effort_limit / joint.stiffness for joint in joints]
     return [round(min(ACTION_SCALE_RAD, max(LEAST_SCALE_RAD, angle)), 3) for angle in saturating]
 
 
-def _contract(name: str, robot: Robot, physics_dt: float, decimation: int) -> PolicyContract:
-    spec = robot.spec
-    driven = [joint.name for joint in servos(robot)]
-    lower = tuple(-x for x in GREATEST_COMMAND)
-    command = CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=GREATEST_COMMAND)
+def _contract(
+    name: str, robot: Robot, feet: tuple[Foot, ...], greatest: tuple[float, float, float], timing: TimingSpec
+) -> PolicyContract:
+    spec, joints = robot.spec, commanded(robot, feet)
+    driven = tuple(joint.name for joint in joints)
+    seen = driven if len(feet) == 2 else None
+    lower = tuple(-x for x in greatest)
+    command = CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=greatest)
     terms = (
         ObservationTerm(name="ang_vel", kind="sensor", source="imu_ang_vel_b", scale=0.25),
         ObservationTerm(name="gravity", kind="projected_gravity"),
         ObservationTerm(name="command", kind="command", source=COMMAND),
-        ObservationTerm(name="joint_pos", kind="joint_pos_rel"),
-        ObservationTerm(name="joint_vel", kind="sensor", source="joint_vel", scale=0.05),
+        ObservationTerm(name="joint_pos", kind="joint_pos_rel", joints=seen),
+        ObservationTerm(name="joint_vel", kind="sensor", source="joint_vel", joints=seen, scale=0.05),
         ObservationTerm(name="previous_action", kind="previous_action"),
     )
     return PolicyContract(
         task=name,
         robot=spec,
         observation=ObservationSpec(terms=terms),
-        action=ActionSpec(terms=(position_action(spec, scale=_scales(robot), kind="joint_pos", names=driven),)),
+        action=ActionSpec(terms=(position_action(spec, scale=_scales(joints), kind="joint_pos", names=driven),)),
         command=CommandSpec(fields=(command,)),
-        timing=timing(physics_dt, decimation, max_observation_age=3.0),
+        timing=timing,
         safety=envelope(
             spec,
             parity_tolerance=0.01,
-            acceleration=_accelerations(robot),
+            acceleration=_accelerations(robot, driven),
             # No limit on the following error: legs push against the floor with targets that they do not reach, up to
             # 2.2 rad away in simulation, more than the range of a hip.
             velocity_mismatch=[MISMATCH_RAD] * len(spec.joints),
@@ -302,7 +315,11 @@ def velocity_task(
     model = _model(robot, feet, physics_dt, terrain)
     body = Legged(robot, model, feet, stature, terrain)
     error, fallen = velocity_error(body), has_fallen(body)
-    joints = len(robot.spec.joints)
+    joints, two_feet = len(robot.spec.joints), len(feet) == 2
+    greatest = biped.GREATEST_COMMAND if two_feet else GREATEST_COMMAND
+    # The middle of a step is known on flat ground only.
+    mid_step = two_feet and terrain is None
+    begin = standing(home_qpos(model), terrain, spread=biped.SPREAD if two_feet else 1.0)
 
     def follows(view: WorldView) -> Array:
         return (error(view) < TOLERANCE_M_S) & (yaw_rate_error(view) < TOLERANCE_RAD_S) & ~fallen(view)
@@ -312,12 +329,15 @@ def velocity_task(
         summary="walk at a commanded velocity" + ("" if terrain is None else " over rough ground and stairs"),
         robot=robot,
         model=model,
-        contract=_contract(name, robot, physics_dt, decimation),
+        contract=_contract(name, robot, feet, greatest, timing(physics_dt, decimation, max_observation_age=3.0)),
         episode_length_s=3 * COMMAND_INTERVAL_S,
-        reset=standing(home_qpos(model), terrain),
-        reset_draws=joints + 7 + (0 if terrain is None else 2),
+        reset=begin,
+        training_reset=biped.mid_step(robot, feet, begin) if mid_step else None,
+        training_age=biped.mid_step_age if mid_step else None,
+        reset_draws=joints + 7 + (0 if terrain is None else 2) + 3 * mid_step,
         harder=terrain is not None,
-        rewards=rewards(body),
+        least_command=biped.LEAST_COMMAND if two_feet else 1.0,
+        rewards=rewards(body) | (biped.rewards(robot, body, feet, COMMAND) if two_feet else {}),
         terminations={"fallen": fallen},
         success=Success(
             condition=follows,
@@ -325,8 +345,8 @@ def velocity_task(
             text="within 0.3 m/s and 0.5 rad/s of the command throughout the last of 4 s, on its feet",
         ),
         critic=critic_of(body),
-        critic_size=critic_size(joints, len(servos(robot)), len(feet)),
-        command=draw_command,
+        critic_size=critic_size(joints, len(commanded(robot, feet)), len(feet)),
+        command=commands(greatest),
         command_draws=4,
         command_interval_s=COMMAND_INTERVAL_S,
         stage=Stage.VELOCITY,
@@ -342,6 +362,7 @@ def velocity_task(
         # Pushes at 5 and 10 s are 1 and 2 s into a command and therefore miss its last, evaluated second.
         push=Push(interval_s=5.0, velocity=(0.5, 0.5, 0.2, 0.3, 0.3, 0.3, *[0.0] * joints)),
         metrics={"velocity_error_m_s": error, "yaw_rate_error_rad_s": yaw_rate_error},
+        training=biped.TRAINING if two_feet else {},
     )
 
 
@@ -360,13 +381,13 @@ def velocity(robot: Robot | None = None, preset: str | None = None) -> Task:
     if preset not in (None, TERRAIN):
         raise unknown_name("preset of velocity", preset, [TERRAIN])
     robot = robot or load_robot("go2")
-    require_legs(robot)
+    feet = require_legs(robot)
     step = min(PHYSICS_DT, stable_timestep(robot.model))
     standing_height = float(home_qpos(robot.model)[2])
     return velocity_task(
         "velocity",
         robot,
-        stature=Stature.of(standing_height),
+        stature=Stature.of(standing_height, feet=len(feet)),
         physics_dt=step,
         decimation=max(1, round(CONTROL_DT / step)),
         terrain=None if preset is None else Terrain(standing_height),

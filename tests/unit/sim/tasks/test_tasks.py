@@ -341,7 +341,7 @@ def test_gravity_in_the_base_frame_is_the_rotated_vertical(quat: list[float]) ->
 
 def test_the_go2_is_told_to_stand_now_and_then() -> None:
     draw = np.random.default_rng(0).random((5000, 4))
-    commands = velocity.draw_command(draw)[velocity.COMMAND]
+    commands = velocity.commands(velocity.GREATEST_COMMAND)(draw)[velocity.COMMAND]
     still = (commands == 0.0).all(axis=1)
     assert abs(still.mean() - velocity.STANDING_SHARE) < 0.02
     moving = commands[~still]

@@ -313,13 +313,18 @@ class DeviceEnvironment:
             judged = judged & (self._step - self._command_age + self._command_steps <= self._episode_steps)
         return judged, judged & ~terminated & (self._held >= self._hold_steps)
 
+    @property
+    def _size(self) -> Tensor | float:
+        """Factor of commands and pushes; see `Environment`."""
+        return self.task.growth(self._progress) if self.training else 1.0
+
     def _push(self) -> None:
         if not self._push_steps:
             return
         qvel = self._view.qvel
         draw = 2.0 * uniform(self._seeds, Stream.PUSH, qvel.shape[1], steps=self._step) - 1.0
         due = (self._step % self._push_steps == 0)[:, None]
-        qvel.add_(torch.where(due, draw * self._push_velocity, 0.0).to(qvel.dtype))
+        qvel.add_(torch.where(due, self._size * draw * self._push_velocity, 0.0).to(qvel.dtype))
 
     def _begin(self, mask: Tensor, *, commands: Tensor, seeds: Tensor | None) -> None:
         """Begins episodes in the masked worlds, and draws commands in those of `commands`, which include them."""
@@ -357,7 +362,7 @@ class DeviceEnvironment:
         draw = uniform(self._seeds, Stream.COMMAND, self.task.command_draws, steps=self._step)
         for name, values in self.task.command(draw).items():
             known = self._view.commands[name]
-            known.copy_(torch.where(mask[:, None], values.float(), known))
+            known.copy_(torch.where(mask[:, None], (self._size * values).float(), known))
 
     def _stagger(self, mask: Tensor) -> None:
         if not self.training:

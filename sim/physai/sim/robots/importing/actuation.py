@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.stance import toppling_stiffness
 from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
 
 Array = NDArray[np.float64]
@@ -68,6 +69,8 @@ class Joint:
     """Effort against gravity at home [N·m or N]."""
     effort: float
     """Limit in the file; 0 if there is none."""
+    toppling: float = 0.0
+    """Least stiffness with which a robot on two feet stands [N·m/rad]."""
 
 
 def actuate(
@@ -124,6 +127,7 @@ def actuate(
 def _joints(model: mujoco.MjModel) -> list[Joint]:
     ids = joint_ids(model)
     inertias, gravities = _sampled(model, ids)
+    toppling = toppling_stiffness(model, home_qpos(model))
     return [
         Joint(
             name=model.joint(joint).name,
@@ -133,6 +137,7 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
             gravity=float(gravities[:, row].max()),
             weight=float(gravities[0, row]),
             effort=_stated_effort(model, joint),
+            toppling=toppling.get(joint, 0.0),
         )
         for row, joint in enumerate(ids)
     ]
@@ -285,11 +290,15 @@ def _add_servo(
     inertia = joint.inertia + added
     fastest = inertia * (2.0 * math.pi * servos.bandwidth_hz) ** 2
     stiff = effort / (SATURATION_M if joint.slides else SATURATION_RAD)
-    kp = servos.kp if servos.kp is not None else float(f"{min(stiff, fastest):.3g}")
+    kp = servos.kp if servos.kp is not None else float(f"{max(min(stiff, fastest), joint.toppling):.3g}")
     kd = servos.kd if servos.kd is not None else float(f"{2.0 * math.sqrt(kp * inertia):.3g}")
     turn = "m" if joint.slides else "rad"
-    whole = f"the whole effort at an error of {SATURATION_M if joint.slides else SATURATION_RAD:g} {turn}"
-    why = "given" if servos.kp is not None else whole if stiff <= fastest else f"{servos.bandwidth_hz:g} Hz"
+    why = (
+        f"the whole effort at an error of {SATURATION_M if joint.slides else SATURATION_RAD:g} {turn}"
+        if stiff <= fastest
+        else f"{servos.bandwidth_hz:g} Hz"
+    )
+    why = "given" if servos.kp is not None else "to stand on it" if joint.toppling > min(stiff, fastest) else why
     decisions.add(
         joint.name,
         f"servo kp {kp:g} {unit}/{turn}, kd {kd:g} {unit}·s/{turn}, at most {effort:g} {unit} ({why})",

@@ -23,13 +23,18 @@ STARTS = (0.0, 0.8, -0.8)
 MAX_STARTS = 27
 MISSED_M = 0.02
 """Distance between a foot and its place from which there is no stance."""
+TOPPLING = 2.0
+"""Stiffness of the joints of two legs, in stiffnesses of gravity: an upright robot of mass m with its centre of mass at
+a height h above a joint is tipped over by m g h per radian."""
+SHIFTS = 3
+"""Times that the feet are moved below the centre of mass, which moves with them."""
 
 
 def standing_pose(model: mujoco.MjModel) -> Array | None:
-    """Bends the legs so that each foot stands below its hip; None if there are no legs or no such pose.
+    """Bends the legs so that the robot stands; None if there are no legs or no such pose.
 
-    Robots with two feet keep them as flat as in the zero pose. All others keep their feet as far to the side of their
-    hips as there.
+    Robots with two feet keep them as flat as in the zero pose, and below the centre of mass. All others have each foot
+    below its hip, as far to the side of it as in the zero pose.
 
     Args:
         model: compiled model with a floating base, upright at its zero pose.
@@ -42,17 +47,63 @@ def standing_pose(model: mujoco.MjModel) -> Array | None:
     if not feet:
         return None
     flat = len(feet) == 2
-    reach = _reach(model, feet[0])
-    for foot in feet:
-        solved = _solved(model, foot, height=(STRAIGHT if flat else BENT) * reach, flat=flat)
-        if solved is None:
-            return None
-        qpos[model.jnt_qposadr[list(foot.joints)]] = solved
+    height = (STRAIGHT if flat else BENT) * _reach(model, feet[0])
+    ahead = 0.0
+    for _ in range(SHIFTS if flat else 1):
+        for foot in feet:
+            solved = _solved(model, foot, height=height, ahead=ahead, flat=flat)
+            if solved is None:
+                return None
+            qpos[model.jnt_qposadr[list(foot.joints)]] = solved
+        ahead += _off_balance(model, qpos, feet)
     return qpos
 
 
-def _solved(model: mujoco.MjModel, foot: Foot, *, height: float, flat: bool) -> Array | None:
-    """Positions of a leg's joints; None if its foot does not get to its place."""
+def toppling_stiffness(model: mujoco.MjModel, qpos: Array) -> dict[int, float]:
+    """How stiff each joint of two legs has to be to carry the robot like a pole on its foot [N·m/rad].
+
+    m g h (1 - a_z²) for each of the two legs, times `TOPPLING`, with the height h of the centre of mass above the joint
+    and its axis a; a vertical axis carries nothing.
+
+    Args:
+        model: compiled model.
+        qpos: pose in which it stands, shape (nq,).
+
+    Returns:
+        By MuJoCo's id of the joint; empty unless the robot has two feet. More feet need no stiffness to stand.
+    """
+    feet = find_feet(model, qpos)
+    if len(feet) != 2:
+        return {}
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    weight, centre = 9.81 * float(model.body_subtreemass[0]), float(data.subtree_com[0, 2])
+    stiffness: dict[int, float] = {}
+    for joint in {joint for foot in feet for joint in foot.joints}:
+        lever = max(0.0, centre - float(data.xanchor[joint, 2]))
+        stiffness[joint] = TOPPLING / len(feet) * weight * lever * (1.0 - float(data.xaxis[joint, 2]) ** 2)
+    return stiffness
+
+
+def _off_balance(model: mujoco.MjModel, qpos: Array, feet: tuple[Foot, ...]) -> float:
+    """How far the feet have to move forward, so that the robot settles over their middle [m].
+
+    Ankles that are s times as stiff as gravity let a lever d of the centre of mass grow to d s / (s - 1).
+    """
+    data = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    ankle = float(np.mean([data.xanchor[foot.joints[-1], 0] for foot in feet]))
+    middle = float(np.mean([_point(data, foot)[0] for foot in feet]))
+    lever = (middle - ankle) * (TOPPLING - 1.0) / TOPPLING
+    return float(data.subtree_com[0, 0]) - (ankle + lever)
+
+
+def _solved(model: mujoco.MjModel, foot: Foot, *, height: float, ahead: float, flat: bool) -> Array | None:
+    """Positions of a leg's joints; None if its foot does not get to its place, so far `ahead` of the hip [m]."""
     joints = list(foot.joints)
     data, columns = mujoco.MjData(model), model.jnt_qposadr[joints]
     lower, upper = _limits(model, joints)
@@ -60,7 +111,7 @@ def _solved(model: mujoco.MjModel, foot: Foot, *, height: float, flat: bool) -> 
     mujoco.mj_kinematics(model, data)
     hip = np.array(data.xanchor[joints[0]])
     rest, level = np.clip(data.qpos[columns], lower, upper), np.array(data.xmat[foot.body])
-    place = np.array([hip[0], _point(data, foot)[1], hip[2] - height])
+    place = np.array([hip[0] + ahead, _point(data, foot)[1], hip[2] - height])
 
     def gap(angles: Array) -> Array:
         data.qpos[columns] = angles
