@@ -87,7 +87,7 @@ def truth(measured_effort: bool) -> dict[str, float]:
 def held_out(measured_effort: bool) -> tuple[RobotLog, ...]:
     """What the robot recorded, and no fit has seen."""
     robot = fitted(load_robot(ROBOT), truth(measured_effort))
-    return recordings(robot, count=2, seed=7, recorder=Recorder(measured_effort=measured_effort))
+    return recordings(robot, count=2, seed=7, recorder=Recorder(length_s=6.0, measured_effort=measured_effort))
 
 
 def trial(folder: Path, wrong: Wrong, **options: float) -> Trial:

@@ -17,6 +17,8 @@ BLOCK_S, MIN_BLOCKS = 3.0, 3
 """Length of a block of a held-out recording [s], and their minimum number; a shorter recording is one block."""
 ALTERNATIVE_RATIO = 0.95
 """An alternative is preferred if the upper end of its error, relative to the twin's, is below this."""
+BLOCK_ROUNDING = 0.02
+"""Missing share of a block that is let pass."""
 LAG_SHARE, LAG_FLOOR_S = 0.25, 0.001
 """Credible error of the command lag: this share of the held-out recordings' lag, or this much [s]."""
 
@@ -122,7 +124,8 @@ def enough_recordings(twin: TwinRecord) -> bool:
 
 
 def _blocks(twin: TwinRecord) -> int:
-    return sum(max(1, int((log.duration_s or 0.0) / BLOCK_S)) for log in twin.logs.held_out)
+    # A recording of 6 s ends one period before that.
+    return sum(max(1, int((log.duration_s or 0.0) / BLOCK_S + BLOCK_ROUNDING)) for log in twin.logs.held_out)
 
 
 def _too_few(twin: TwinRecord) -> list[str]:

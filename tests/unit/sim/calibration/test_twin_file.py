@@ -313,6 +313,20 @@ def test_commands_are_replayed_with_the_same_bounds(twin: Twin) -> None:
     assert other.reasons[0].startswith("driven by commands, with all masses x 1.1")
 
 
+def test_a_recording_of_6_s_has_two_blocks(twin: Twin) -> None:
+    """At 500 Hz its last sample is at 5.998 s."""
+
+    def credible(*durations_s: float) -> bool:
+        return replace(twin, logs=replace_held_out(twin.logs, *durations_s)).credible().holds
+
+    assert credible(5.998, 2.0)
+    assert not credible(5.9, 2.0)
+
+
+def replace_held_out(logs: Logs, *durations_s: float) -> Logs:
+    return logs.model_copy(update={"held_out": held_out(*durations_s)})
+
+
 def test_the_robot_with_what_is_not_constrained_at_its_nominal_value(twin: Twin) -> None:
     """Posterior of mass m and friction f: variances 4e-4 and 3.6e-3, covariance 6e-4; f is not constrained.
 

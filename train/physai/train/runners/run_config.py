@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -82,6 +82,7 @@ def training_alone(folder: Path) -> Generator[None]:
     Raises:
         CheckpointError: another process trains in it, or the folder cannot be written.
     """
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Not a lock of the folder itself: NFS has none without a file that is open for writing.
@@ -93,6 +94,11 @@ def training_alone(folder: Path) -> Generator[None]:
         _lock(descriptor, folder)
         yield
     finally:
+        # A run that was refused leaves no folder. Before the lock ends, so that no other process trains in it yet.
+        if new and [entry.name for entry in folder.iterdir()] == [_LOCK_FILE]:
+            with suppress(OSError):
+                (folder / _LOCK_FILE).unlink()
+                folder.rmdir()
         os.close(descriptor)
 
 
