@@ -182,13 +182,31 @@ def calibrate(
     def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
         return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
 
+    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads)
+
+
+def _judged(
+    twin: Twin,
+    fitted: Fit,
+    robot: Robot,
+    train: Sequence[RobotLog],
+    held_out: Sequence[RobotLog],
+    score: Callable[..., ReplayScore],
+    *,
+    num_threads: int,
+) -> Calibration:
+    """Score a fitted twin, the nominal robot and the alternatives; `score` replays recordings in a twin or a model."""
+
     # A replay silences the model that it gets, so every replay gets its own.
-    train_score, train_nominal = score(twin, train), score(calibration_model(robot), train)
+    def nominal() -> Any:
+        return calibration_model(robot)
+
+    train_score, train_nominal = score(twin, train), score(nominal(), train)
     held = score(twin, held_out) if held_out else None
-    held_nominal = score(calibration_model(robot), held_out) if held_out else None
+    held_nominal = score(nominal(), held_out) if held_out else None
     commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
-        others = model_alternatives(robot, twin, twin.model(), held, num_threads=threads)
+        others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads)
         lag = held_out_lag(train, held_out)
         twin = replace(
             twin,
@@ -197,10 +215,8 @@ def calibrate(
         )
         sent = with_commands(twin, held_out)
         if sent:
-            commanded, commanded_nominal = (
-                score(subject, sent, "command") for subject in (twin, calibration_model(robot))
-            )
-            others = command_alternatives(robot, twin, twin.model(), commanded, num_threads=threads)
+            commanded, commanded_nominal = score(twin, sent, "command"), score(nominal(), sent, "command")
+            others = command_alternatives(robot, twin, twin.model(), commanded, num_threads=num_threads)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
     twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(
