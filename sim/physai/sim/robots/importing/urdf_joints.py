@@ -46,6 +46,7 @@ def value(element: Element | None, key: str) -> float:
 
 
 def repair_joint(joint: Element, decisions: Decisions, fixed: tuple[str, ...]) -> None:
+    """Correct one joint of a URDF in place, and fix it if its name matches one of the patterns in `fixed`."""
     name, kind = joint.get("name", ""), joint.get("type", "")
     if kind != "fixed" and any(fnmatch.fnmatchcase(name, pattern) for pattern in fixed):
         _fix(joint)
