@@ -216,7 +216,9 @@ def _judged(
         sent = with_commands(twin, held_out)
         if sent:
             commanded, commanded_nominal = score(twin, sent, "command"), score(nominal(), sent, "command")
-            others = command_alternatives(robot, twin, twin.model(), commanded, num_threads=num_threads)
+            driven = twin.model()
+            twin.add_motor_inertia(driven)
+            others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
     twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(

@@ -132,6 +132,7 @@ def measured_actuators(logs: Sequence[RobotLog]) -> tuple[ActuatorResponse, ...]
                 gain_std=float(np.sqrt(variance)),
                 dead_time_s=float(np.median([one.lag.dead_time_s for one in known])),
                 time_constant_s=float(np.median([one.lag.time_constant_s for one in known])),
+                inertia=float(np.median([one.inertia for one in known])),
                 effort_max=float(np.median(limits)) if limits else None,
                 period_s=_period(chosen),
             )

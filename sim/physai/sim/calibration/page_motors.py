@@ -43,11 +43,12 @@ def _word(one: Alternative) -> str:
 def motor_rows(twin: TwinRecord) -> Iterator[tuple[str, str]]:
     """Describe how each motor follows its commands."""
     for motor in twin.actuators:
+        inertia = "" if not motor.inertia else f", less {motor.inertia:.2g} kg·m² or kg times the acceleration"
         limit = "" if motor.effort_max is None else f", at most {motor.effort_max:.3g} N·m or N"
         yield (
             f"effort of {motor.joint} per command",
             f"{motor.gain:.3f} ± {1.96 * motor.gain_std:.3f} after {1e3 * motor.dead_time_s:.1f} ms, time constant "
-            f"{1e3 * motor.time_constant_s:.1f} ms{limit}, at a period of {1e3 * motor.period_s:.3g} ms",
+            f"{1e3 * motor.time_constant_s:.1f} ms{inertia}{limit}, at a period of {1e3 * motor.period_s:.3g} ms",
         )
     periods = twin.timing.command_lag_periods
     if periods is not None:

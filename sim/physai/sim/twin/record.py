@@ -101,7 +101,10 @@ class Interval(Frozen):
 
 
 class ActuatorResponse(Frozen):
-    """Measured effort of one joint as a response to its command u: τ·y' = g·u(t - d) - y, |y| at most `effort_max`."""
+    """Measured effort of one joint as a response to its command u and acceleration a.
+
+    y = z - m·a, with τ·z' = g·u(t - d) - z, and |y| at most `effort_max`.
+    """
 
     joint: Name
     gain: Positive
@@ -111,6 +114,9 @@ class ActuatorResponse(Frozen):
     """d, at the sampling period `period_s` [s]; see `Timing.command_lag_periods`."""
     time_constant_s: NonNegative
     """τ [s]"""
+    inertia: NonNegative = 0.0
+    """m: effort that is missing per acceleration [kg·m² or kg]. Driven by commands, the motor acts like one with this
+    much more inertia."""
     effort_max: Positive | None = None
     """Effort at which the motor saturates [N·m or N]; None if no recording shows one."""
     period_s: Positive

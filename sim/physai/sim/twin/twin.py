@@ -220,6 +220,12 @@ class Twin(TwinRecord):
                 limit = response.effort_max * float(model.actuator_gainprm[actuator, 0])
                 _limit_force(model, actuator, limit)
             model.actuator_gainprm[actuator, 0] *= response.gain
+        self.add_motor_inertia(model)
+
+    def add_motor_inertia(self, model: mujoco.MjModel) -> None:
+        """Give joints the inertia that their motors seem to have when commands drive them; see `ActuatorResponse`."""
+        for response in self.actuators:
+            model.dof_armature[int(model.jnt_dofadr[model.joint(response.joint).id])] += response.inertia
 
     def randomisation(self, n: int, seed: int, *, robot: Robot | None = None) -> dict[str, Array]:
         """Return the draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.

@@ -68,20 +68,22 @@ def test_the_lag_at_another_rate_than_the_recordings(
 
 
 def test_motors_make_their_measured_share_of_a_command() -> None:
-    """0.9 of it, at most 2 N·m: in a task, where commands arrive; not in a replay of measured efforts."""
+    """0.9 of it, at most 2 N·m, with 3 g·m² more inertia: where commands arrive, not where efforts are measured."""
     response = ActuatorResponse(
         joint="joint1",
         gain=0.9,
         gain_std=0.01,
         dead_time_s=0.002,
         time_constant_s=0.003,
+        inertia=0.003,
         effort_max=2.0,
         period_s=0.002,
     )
     twin = replace(measured_twin(), actuators=(response,))
-    gain = twin.model().actuator_gainprm[:, 0]
+    gain, armature = twin.model().actuator_gainprm[:, 0], np.array(twin.model().dof_armature)
     found = training_task(load_task("pendubot-swingup"), twin).model
     assert found.actuator_gainprm[:, 0] == pytest.approx(gain * [0.9, 1.0])
+    assert found.dof_armature == pytest.approx([armature[0] + 0.003, armature[1]])
     if found.actuator_forcelimited[0]:
         assert np.abs(found.actuator_forcerange[0]).max() == pytest.approx(min(2.0 * gain[0], 1e9))
     with pytest.raises(TwinError, match="joint elbow has no motor"):

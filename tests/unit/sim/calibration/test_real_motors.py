@@ -26,11 +26,15 @@ def runs() -> tuple[RobotLog, ...]:
     return read_logs([*fast, *slow], robot.spec)
 
 
-def test_the_first_motor_makes_0_96_of_its_command(runs: tuple[RobotLog, ...]) -> None:
-    """As in the runs' own ratio of measured to commanded effort, 0.96 to 0.97; the second one hardly moves."""
+def test_the_first_motor_makes_its_command_less_an_inertia(runs: tuple[RobotLog, ...]) -> None:
+    """The plain ratio of measured to commanded effort is 0.96 to 0.97; what is missing goes with the acceleration.
+
+    The second motor is commanded too little for its lag to be identified.
+    """
     (motor,) = measured_actuators(runs)
     assert motor.joint == "joint1"
-    assert motor.gain == pytest.approx(0.96, abs=0.01)
+    assert motor.gain == pytest.approx(0.995, abs=0.01)
+    assert motor.inertia == pytest.approx(2.8e-3, abs=4e-4)
     assert motor.gain_std < 0.01
     assert motor.dead_time_s == pytest.approx(0.0023, abs=0.0005)
     assert motor.time_constant_s == pytest.approx(0.004, abs=0.0006)

@@ -36,7 +36,20 @@ def test_what_was_put_in_is_found(gain: float, dead_s: float, constant_s: float,
     assert found.gain == pytest.approx(gain, abs=max(0.01, 4.0 * found.gain_std))
     assert found.lag.lag_s == pytest.approx(dead_s + constant_s, abs=0.002)
     assert found.effort_max is None
+    # By chance at most: three standard deviations of noise.
+    assert found.inertia < 2e-4
     assert found.period_s == pytest.approx(0.002)
+
+
+def test_a_motor_that_lacks_effort_where_it_accelerates() -> None:
+    """0.004 kg·m² at up to 39.5 rad/s²: 0.16 N·m of the 0.5 that are commanded, which are no lower gain."""
+    (found,) = effort_response(recorded_motor(gain=1.0, dead_s=0.004, constant_s=0.003, inertia=0.004))
+    assert found is not None
+    assert found.inertia == pytest.approx(0.004, rel=0.03)
+    assert found.gain == pytest.approx(1.0, abs=0.02)
+    # At 33 Hz a swing of 1 Hz has no acceleration that parabolas over 30 ms could show.
+    (slow,) = effort_response(recorded_motor(gain=1.0, dead_s=0.03, constant_s=0.0, inertia=0.004, period_s=0.03))
+    assert slow is None or slow.inertia == 0.0
 
 
 def test_a_motor_at_its_limit() -> None:

@@ -159,6 +159,7 @@ def actuator_response(joint: str, found: EffortResponse | None) -> ActuatorRespo
         gain_std=found.gain_std,
         dead_time_s=found.lag.dead_time_s,
         time_constant_s=found.lag.time_constant_s,
+        inertia=found.inertia,
         effort_max=found.effort_max,
         period_s=found.period_s,
     )

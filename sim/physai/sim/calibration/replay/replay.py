@@ -185,8 +185,11 @@ def replay(
     responses = None
     if drive == "command" and choose_drive(robot, logs) == "effort":
         responses = [responses_of(twin, log) for log in logs]
+    model: Any = model_or_twin if twin is None else twin.model()
+    if twin is not None and responses is not None:
+        twin.add_motor_inertia(model)
     return score_windows(
-        model_or_twin if twin is None else twin.model(),
+        model,
         channel(robot.spec.joint_names, names, values),
         robot,
         windows,

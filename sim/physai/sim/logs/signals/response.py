@@ -1,6 +1,7 @@
 """Identify how a motor's effort follows its command: lag, gain and saturation."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ BLOCK_S = 0.5
 """Length of the resampled blocks, over which errors of the gain may be correlated [s]."""
 RESAMPLES = 200
 
+ACCELERATION_S, ACCELERATION_SAMPLES = 0.03, 7
+"""Width of the parabolas that give the acceleration [s], and their minimum number of samples."""
+SIGNIFICANT = 3.0
+"""Standard deviations that the missing effort per acceleration must be above 0."""
 SATURATED_MIN = 20
 """Minimum number of samples at the limit that show a saturation."""
 BEYOND = 1.05
@@ -24,13 +29,19 @@ FLAT = 0.05
 
 @dataclass(frozen=True)
 class EffortResponse:
-    """Measured effort of one joint as a response to its command u: τ·y' = g·u(t - d) - y, and |y| at most a limit."""
+    """Measured effort of one joint as a response to its command u and its acceleration a.
+
+    y = z - m·a, with τ·z' = g·u(t - d) - z, and |y| at most a limit.
+    """
 
     lag: LagEstimate
     """Dead time d and time constant τ."""
     gain: float
     """g: measured effort per commanded effort, over all frequencies of the recording."""
     gain_std: float
+    inertia: float
+    """m: effort that is missing per acceleration [kg·m² or kg]; 0 if the recording shows none. The controller of the
+    motor's current lags behind the voltage that a changing speed induces: the motor acts like one with more inertia."""
     effort_max: float | None
     """Effort at which the motor saturates [N·m or N]; None if the recording does not show one."""
     period_s: float
@@ -49,31 +60,56 @@ def _identify(log: RobotLog, joint: int, lag: LagEstimate) -> EffortResponse:
     assert log.joint_effort is not None
     measured = log.joint_effort[:, joint]
     followed = responding(log.time, log.command[:, joint], lag.dead_time_s, lag.time_constant_s).sampled(log.time)
-    gain, std = _slope(log.time, followed, measured)
-    limit = _saturation(gain * followed, measured)
+    columns = [np.ones_like(followed), followed]
+    if (faster := _acceleration(log.time, log.joint_pos[:, joint])) is not None:
+        columns.append(-faster)
+    found, std = _regression(log.time, columns, measured)
+    if len(columns) == 3 and not found[2] > SIGNIFICANT * std[2]:
+        columns.pop()
+        found, std = _regression(log.time, columns, measured)
+    limit = _saturation(found[1] * followed, measured)
     if limit is not None:
         # What is cut off says nothing about the gain.
-        below = np.abs(gain * followed) < limit
-        gain, std = _slope(log.time[below], followed[below], measured[below])
-    period_s = float(np.median(np.diff(log.time)))
-    return EffortResponse(lag=lag, gain=gain, gain_std=std, effort_max=limit, period_s=period_s)
+        below = np.abs(found[1] * followed) < limit
+        found, std = _regression(log.time[below], [column[below] for column in columns], measured[below])
+    return EffortResponse(
+        lag=lag,
+        gain=float(found[1]),
+        gain_std=float(std[1]),
+        inertia=max(0.0, float(found[2])) if len(columns) == 3 else 0.0,
+        effort_max=limit,
+        period_s=float(np.median(np.diff(log.time))),
+    )
 
 
-def _slope(time: Array, command: Array, measured: Array) -> tuple[float, float]:
-    """Return slope and its standard deviation, from a bootstrap over blocks; an offset is fitted, too."""
-    block = (time / BLOCK_S).astype(np.int64)
-    block = np.unique(block, return_inverse=True)[1]
-    columns = (np.ones_like(command), command, measured, command * command, command * measured)
-    sums = np.stack([np.bincount(block, column) for column in columns])
-    count = sums.shape[1]
-    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1.0 / count), RESAMPLES).T
-    slopes = _slopes(sums @ drawn.astype(np.float64))
-    return float(_slopes(sums.sum(axis=1))), float(slopes.std())
+def _acceleration(time: Array, position: Array) -> Array | None:
+    """Return the acceleration, from parabolas fitted to the positions around each sample; None for slow recordings."""
+    period_s = float(np.median(np.diff(time)))
+    width = int(ACCELERATION_S / period_s) | 1
+    if width < ACCELERATION_SAMPLES or width > len(time):
+        return None
+    # Imported here because it is slow to import and rarely needed.
+    from scipy.signal import savgol_filter
+
+    even = np.arange(0.0, float(time[-1]), period_s)
+    smooth: Array = savgol_filter(np.interp(even, time, position), width, 2, deriv=2, delta=period_s)
+    return np.interp(time, even, smooth)
 
 
-def _slopes(sums: Array) -> Array:
-    number, x, y, xx, xy = sums
-    return (number * xy - x * y) / np.maximum(number * xx - x * x, 1e-300)
+def _regression(time: Array, columns: list[Array], measured: Array) -> tuple[Array, Array]:
+    """Return the coefficients of a linear regression and their standard deviations, from a bootstrap over blocks."""
+    block = np.unique((time / BLOCK_S).astype(np.int64), return_inverse=True)[1]
+    table = np.stack(columns, axis=1)
+    count, width = int(block.max()) + 1, len(columns)
+    squares, products = np.zeros((count, width, width)), np.zeros((count, width))
+    np.add.at(squares, block, table[:, :, None] * table[:, None])
+    np.add.at(products, block, table * measured[:, None])
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1.0 / count), RESAMPLES).astype(np.float64)
+    # A little of the identity, as a draw of a few blocks may not excite every column.
+    ridge = 1e-9 * np.trace(squares.sum(axis=0)) * np.eye(width)
+    draws: Any = np.linalg.solve(np.einsum("rb,bij->rij", drawn, squares) + ridge, (drawn @ products)[..., None])
+    found = np.asarray(np.linalg.solve(squares.sum(axis=0) + ridge, products.sum(axis=0)), np.float64)
+    return found, np.asarray(np.std(draws[..., 0], axis=0), np.float64)
 
 
 def _saturation(response: Array, measured: Array) -> float | None:
