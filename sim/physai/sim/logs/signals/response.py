@@ -1,7 +1,6 @@
 """Identify how a motor's effort follows its command: lag, gain and saturation."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -107,9 +106,11 @@ def _regression(time: Array, columns: list[Array], measured: Array) -> tuple[Arr
     drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1.0 / count), RESAMPLES).astype(np.float64)
     # A little of the identity, as a draw of a few blocks may not excite every column.
     ridge = 1e-9 * np.trace(squares.sum(axis=0)) * np.eye(width)
-    draws: Any = np.linalg.solve(np.einsum("rb,bij->rij", drawn, squares) + ridge, (drawn @ products)[..., None])
+    systems: Array = np.tensordot(drawn, squares, axes=1) + ridge
+    sides: Array = drawn @ products
+    draws = np.asarray(np.linalg.solve(systems, sides[..., None]), np.float64)[..., 0]
     found = np.asarray(np.linalg.solve(squares.sum(axis=0) + ridge, products.sum(axis=0)), np.float64)
-    return found, np.asarray(np.std(draws[..., 0], axis=0), np.float64)
+    return found, np.asarray(np.std(draws, axis=0), np.float64)
 
 
 def _saturation(response: Array, measured: Array) -> float | None:
