@@ -303,7 +303,8 @@ def _require_covariance(matrix: Array) -> None:
     variance = np.diag(matrix)
     if not bool((variance >= 0.0).all()):
         raise ValueError(f"covariance has a variance below 0: {variance.min()}")
-    most = np.sqrt(variance[:, None] * variance)
+    # Rounding of the smallest numbers is not relative to them.
+    most = np.sqrt(variance)[:, None] * np.sqrt(variance) + 1e-300
     if not bool((np.abs(matrix) <= (1.0 + COVARIANCE_ROUNDING) * most).all()):
         raise ValueError("covariance has a correlation above 1")
     if not bool((np.abs(matrix - matrix.T) <= COVARIANCE_ROUNDING * most).all()):
@@ -379,11 +380,10 @@ class TwinRecord:
             named = self.joint_names if residuals is None else residuals.joint_names
             if named not in (self.joint_names, (*BASE_ERRORS, *self.joint_names)):
                 raise ValueError(f"residuals are of {', '.join(named)}, the joints are {', '.join(self.joint_names)}")
+        # Their gains would multiply.
         driven = [response.joint for response in self.actuators]
-        if len(set(driven)) != len(driven) or not set(driven) <= set(self.joint_names):
-            raise ValueError(
-                f"actuators are of {', '.join(driven)}; each of the joints {', '.join(self.joint_names)} may have one"
-            )
+        if len(set(driven)) != len(driven):
+            raise ValueError(f"a joint has two actuators: {', '.join(driven)}")
 
     @property
     def origin(self) -> Origin:

@@ -35,8 +35,7 @@ from physai.sim.twin.twin import Twin, load_twin, nominal_twin, save_twin
 
 GOOD, BAD = Interval(value=0.002, lo=0.001, hi=0.003), Interval(value=0.02, lo=0.018, hi=0.022)
 BETTER = Interval(value=0.018, lo=0.016, hi=0.02)
-_RESPONSE = {"gain": 0.9, "gain_std": 0.01, "dead_time_s": 0.002, "time_constant_s": 0.004, "period_s": 0.002}
-MOTOR = ActuatorResponse(joint="hinge", **_RESPONSE)
+MOTOR = ActuatorResponse(
     joint="hinge", gain=0.9, gain_std=0.01, dead_time_s=0.002, time_constant_s=0.004, period_s=0.002
 )
 
@@ -145,8 +144,10 @@ UNREADABLE: dict[str, tuple[Change, str]] = {
         lambda record: record["logs"]["train"][0].update(joint_pos_offset=[0.0] * 2, joint_pos_offset_std=[0.1] * 2),
         "joint_pos_offset of recording a: 2 values for 1 joints",
     ),
-    "a motor of another joint": (put("actuators", 0, "joint", value="elbow"), "actuators are of elbow"),
-    "two motors of a joint": (lambda record: record["actuators"].append(record["actuators"][0]), "of hinge, hinge"),
+    "two motors of a joint": (
+        lambda record: record["actuators"].append(record["actuators"][0]),
+        "two actuators: hinge, hinge",
+    ),
     "a negative variance": (put("covariance", value=[[-1.0, 0.0], [0.0, 1.0]]), "a variance below 0: -1.0"),
     "a correlation without a variance": (put("covariance", value=[[0.0, 1e9], [1e9, 0.0]]), "a correlation above 1"),
     "an asymmetric covariance": (put("covariance", value=[[1.0, 0.5], [0.0, 1.0]]), "not symmetric"),
