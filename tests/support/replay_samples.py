@@ -11,8 +11,8 @@ from physai.sim.twin.record import ReplaySample
 from physai.sim.twin.spot_check import sample_error
 from physai.sim.twin.twin import Twin
 
-STEPS, ERROR = 50, 0.002
-"""Physics steps of the window, and how far its recording is from the model [rad or m]."""
+WINDOW_S, ERROR = 0.25, 0.002
+"""Length of the window of a twin without residuals [s], and how far its recording is from the model [rad or m]."""
 
 
 def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
@@ -22,14 +22,16 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
     joints = joint_ids(model)
     qpos = [int(model.jnt_qposadr[joint]) for joint in joints]
     data.qpos[qpos] += angle
-    start, path = np.concatenate([data.qpos[qpos], np.zeros(len(joints))]), np.zeros((STEPS, len(joints)))
-    for step in range(STEPS):
+    window_s = WINDOW_S if twin.residuals is None else twin.residuals.window_s
+    steps = round(window_s / float(model.opt.timestep))
+    start, path = np.concatenate([data.qpos[qpos], np.zeros(len(joints))]), np.zeros((steps, len(joints)))
+    for step in range(steps):
         mujoco.mj_step(model, data)
         path[step] = data.qpos[qpos]
-    times = float(model.opt.timestep) * np.arange(1, STEPS + 1)
+    times = float(model.opt.timestep) * np.arange(1, steps + 1)
     sample = ReplaySample(
         start=(tuple(start.tolist()),),
-        controls=((0.0,) * (STEPS * max(1, model.nu)),),
+        controls=((0.0,) * (steps * max(1, model.nu)),),
         sample_s=(tuple(times.tolist()),),
         target=(tuple((path + ERROR).ravel().tolist()),),
         servo_gain=(1.0,),

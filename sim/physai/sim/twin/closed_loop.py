@@ -1,8 +1,8 @@
 """Closed-loop evidence of a twin: recordings of a policy on the robot against the same policy in the twin."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from physai.sdk.contract.robot import Finite, Frozen, Label, NonNegative
 from physai.sim.twin.record import MAX_LOGS, LogRecord, Sha256
@@ -81,6 +81,17 @@ class ClosedLoop(Frozen):
     """Number of these among the recordings."""
     tests: Annotated[tuple[ClosedLoopTest, ...], Field(min_length=1, max_length=256)]
     seed: Count = 0
+
+    @model_validator(mode="after")
+    def _counts_what_there_is(self) -> Self:
+        for part, whole, name in (
+            (self.real_successes, len(self.logs), "successes in the recordings"),
+            (self.compared_runs, len(self.logs), "compared recordings"),
+            (self.twin_successes, self.twin_runs, "successes in the twin"),
+        ):
+            if not part <= whole:
+                raise ValueError(f"{part} {name} of {whole}")
+        return self
 
     @property
     def verdict(self) -> ClosedLoopVerdict:

@@ -15,6 +15,7 @@ from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
 from physai.sim.twin.parameters import DELAY, OFFSET_STD, model_fields
+from physai.sim.twin.record import MAX_LAG_S, TwinError
 from physai.sim.twin.twin import Twin
 
 Z_P99 = 2.326
@@ -42,6 +43,9 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
 
     The upper end is the measured 99th percentile, the lower end its mirror image about the mean. At another rate than
     that of the recordings both move by the share of the lag that is a number of the loop's periods.
+
+    Raises:
+        TwinError: the lag is above `MAX_LAG_S`.
     """
     mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
     for parameter in twin.parameters:
@@ -55,6 +59,11 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
         apart_s = task.contract.timing.control_dt - period_s
         shifts = (periods.lo * apart_s, periods.hi * apart_s)
         lower, upper = lower + min(shifts), upper + max(shifts)
+    if not upper <= MAX_LAG_S:
+        raise TwinError(
+            f"the twin of {twin.robot} has a command lag of {upper:g} s at the rate of task {task.name}, at most "
+            f"{MAX_LAG_S:g} s can be simulated; calibrate again"
+        )
     return max(0.0, lower), max(0.0, upper)
 
 

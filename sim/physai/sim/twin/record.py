@@ -25,16 +25,23 @@ Array = npt.NDArray[np.float64]
 MAX_PARAMETERS = 1024
 MAX_LOGS = 4096
 MAX_ALTERNATIVES = 64
-MAX_WINDOWS, MAX_ROW = 64, 100_000
-"""Maximum number of windows of a replay sample, and of numbers in a row of it."""
+MAX_WINDOWS, MAX_NUMBERS = 64, 50_000
+"""Maximum number of windows of a replay sample, and of numbers in each of its fields: a verdict replays them all."""
+MAX_LAG_S = 10.0
+"""Maximum lag of a command [s]; delays are simulated with buffers as long as they are."""
+COVARIANCE_ROUNDING = 1e-6
+"""Share of two standard deviations' product by which rounding may spoil the symmetry and the bounds of a covariance."""
+
+BASE_ERRORS = ("base.position", "base.rotation")
+"""Errors of a floating base, which come before those of the joints: distance [m] and angle [rad]."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-/]{0,63}\.[a-z_]{1,31}$")]
 """`<body or joint>.<what>`, for instance `link2.mass`, `joint1.friction`."""
-Rows = Annotated[
-    tuple[Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_ROW)], ...], Field(max_length=MAX_WINDOWS)
-]
+Row = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_NUMBERS)]
+Rows = Annotated[tuple[Row, ...], Field(max_length=MAX_WINDOWS)]
 PerJoint = Annotated[tuple[NonNegative, ...], Field(max_length=MAX_JOINTS)]
+Lag = Annotated[float, Field(allow_inf_nan=False, ge=0.0, le=MAX_LAG_S)]
 
 
 class TwinError(PhysaiError):
@@ -99,6 +106,13 @@ class Interval(Frozen):
     lo: Finite
     hi: Finite
 
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        # The value may be outside: an interval of resampled values need not contain that of the original sample.
+        if not self.lo <= self.hi:
+            raise ValueError(f"an interval begins at {self.lo}, above its end {self.hi}")
+        return self
+
 
 class ActuatorResponse(Frozen):
     """Measured effort of one joint as a response to its command u and acceleration a.
@@ -110,9 +124,9 @@ class ActuatorResponse(Frozen):
     gain: Positive
     """g: measured effort per commanded effort."""
     gain_std: NonNegative
-    dead_time_s: NonNegative
+    dead_time_s: Lag
     """d, at the sampling period `period_s` [s]; see `Timing.command_lag_periods`."""
-    time_constant_s: NonNegative
+    time_constant_s: Lag
     """τ [s]"""
     inertia: NonNegative = 0.0
     """m: effort that is missing per acceleration [kg·m² or kg]. Driven by commands, the motor acts like one with this
@@ -126,9 +140,9 @@ class ActuatorResponse(Frozen):
 class Timing(Frozen):
     """Measured times; None if not measured."""
 
-    command_lag_mean_s: NonNegative | None = None
+    command_lag_mean_s: Lag | None = None
     """From a command to its effect in the measured effort, or in the motion if no effort is recorded [s]."""
-    command_lag_p99_s: NonNegative | None = None
+    command_lag_p99_s: Lag | None = None
     command_lag_period_s: Positive | None = None
     """Sampling period of the recordings that show the lag [s]."""
     command_lag_periods: Interval | None = None
@@ -138,6 +152,13 @@ class Timing(Frozen):
     """From one sample to the next [s]."""
     period_p99_s: NonNegative | None = None
     period_max_s: NonNegative | None = None
+
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        mean, p99 = self.command_lag_mean_s, self.command_lag_p99_s
+        if mean is not None and p99 is not None and not mean <= p99:
+            raise ValueError(f"the command lag's 99th percentile {p99} s is below its mean {mean} s")
+        return self
 
 
 class Alternative(Frozen):
@@ -174,6 +195,12 @@ class Residuals(Frozen):
         counts = {len(self.joint_names), len(self.twin), len(self.nominal), len(self.gain), len(self.motion)}
         if len(counts) != 1:
             raise ValueError(f"residuals have different numbers of joints: {sorted(counts)}")
+        # Bounds go by name.
+        if len(set(self.joint_names)) != len(self.joint_names):
+            raise ValueError("a joint occurs twice in the residuals")
+        below = [error.lo for error in (*self.twin, *self.nominal) if error.lo < 0.0]
+        if below:
+            raise ValueError(f"a root mean square error may not be below 0, got {below[0]}")
         return self
 
 
@@ -206,6 +233,11 @@ class ReplaySample(Frozen):
         for name, rows in (("start", self.start), ("controls", self.controls), ("target", self.target)):
             if len({len(row) for row in rows}) != 1:
                 raise ValueError(f"the replay sample's windows differ in the length of {name}")
+            if not len(rows) * len(rows[0]) <= MAX_NUMBERS:
+                raise ValueError(
+                    f"the replay sample has {len(rows) * len(rows[0])} numbers in {name}, at most {MAX_NUMBERS} are "
+                    "allowed"
+                )
         if any(len(row) != len(self.sample_s[0]) or any(time < 0.0 for time in row) for row in self.sample_s):
             raise ValueError("the replay sample's times differ in number, or are below 0")
         return self
@@ -266,6 +298,21 @@ def _rows(value: Array) -> list[list[float]]:
     return value.tolist()
 
 
+def _require_covariance(matrix: Array) -> None:
+    """Require finite values, symmetry, variances of at least 0 and correlations of at most 1."""
+    if not bool(np.isfinite(matrix).all()):
+        raise ValueError("covariance has values that are not finite")
+    variance = np.diag(matrix)
+    if not bool((variance >= 0.0).all()):
+        raise ValueError(f"covariance has a variance below 0: {variance.min()}")
+    # Rounding of the smallest numbers is not relative to them.
+    most = np.sqrt(variance)[:, None] * np.sqrt(variance) + 1e-300
+    if not bool((np.abs(matrix) <= (1.0 + COVARIANCE_ROUNDING) * most).all()):
+        raise ValueError("covariance has a correlation above 1")
+    if not bool((np.abs(matrix - matrix.T) <= COVARIANCE_ROUNDING * most).all()):
+        raise ValueError("covariance is not symmetric")
+
+
 Matrix = Annotated[SkipValidation[Array], BeforeValidator(_matrix), PlainSerializer(_rows)]
 
 
@@ -310,16 +357,35 @@ class TwinRecord:
     """Folder that the file was read from; not part of the twin."""
 
     @model_validator(mode="after")
-    def _covariance_fits_the_parameters(self) -> Self:
+    def _is_consistent(self) -> Self:
         count = len(self.parameters)
         if self.covariance.shape != (count, count):
             raise ValueError(f"covariance has shape {self.covariance.shape}, expected ({count}, {count})")
-        if len(self.sensors) not in (0, len(self.joint_names)):
-            raise ValueError(f"{len(self.joint_names)} joints have sensors of {len(self.sensors)}")
         names = [parameter.name for parameter in self.parameters]
         if len(set(names)) != count:
             raise ValueError("a parameter occurs twice")
+        _require_covariance(self.covariance)
+        self._require_joints()
         return self
+
+    def _require_joints(self) -> None:
+        """Require that everything that is stated per joint is stated of the twin's joints, in their order."""
+        logs = (*self.logs.train, *self.logs.held_out)
+        for what, values in (
+            ("sensors", self.sensors),
+            *((name, getattr(self.noise, name)) for name in type(self.noise).model_fields),
+            *((f"joint_pos_offset of recording {log.name}", log.joint_pos_offset) for log in logs),
+        ):
+            if len(values) not in (0, len(self.joint_names)):
+                raise ValueError(f"{what}: {len(values)} values for {len(self.joint_names)} joints")
+        for residuals in (self.residuals, self.command_residuals):
+            named = self.joint_names if residuals is None else residuals.joint_names
+            if named not in (self.joint_names, (*BASE_ERRORS, *self.joint_names)):
+                raise ValueError(f"residuals are of {', '.join(named)}, the joints are {', '.join(self.joint_names)}")
+        # Their gains would multiply.
+        driven = [response.joint for response in self.actuators]
+        if len(set(driven)) != len(driven):
+            raise ValueError(f"a joint has two actuators: {', '.join(driven)}")
 
     @property
     def origin(self) -> Origin:

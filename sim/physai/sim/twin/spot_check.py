@@ -25,6 +25,8 @@ TOLERANCE = 0.05
 """Relative difference of an error that other versions of the engine may cause."""
 TOLERANCE_FLOOR = 1e-4
 """Difference of an error that is always accepted [rad or m]."""
+ROUNDING = 1e-6
+"""Share of a window by which rounding may put its last sample after its end."""
 EXCESS = 2.0
 """Maximum error of the sample as a multiple of the bound: a few windows may be among the worse ones."""
 
@@ -90,6 +92,18 @@ def _scale_servo_gains(batch: Batch, model: Any, factors: Array) -> None:
     batch.set_const()
 
 
+def _as_long(sample: ReplaySample, window_s: float, model: Any) -> bool:
+    """Whether windows have the length of those of the errors, and are compared beyond their middle and not after it.
+
+    Open-loop errors grow with time, so shorter windows would say little.
+    """
+    steps = max(1, round(window_s / float(model.opt.timestep)))
+    last = np.array(sample.sample_s).max(axis=1)
+    whole = len(sample.controls[0]) == steps * max(1, int(model.nu))
+    # A window may end in a gap of its recording; most do not.
+    return whole and bool(0.5 * window_s <= np.median(last)) and bool(last.max() <= window_s * (1.0 + ROUNDING))
+
+
 def spot_check(twin: Twin, robot: Robot) -> str:
     """Replay the sample of held-out windows in a twin of a robot; return what differs from the errors it states, or "".
 
@@ -107,6 +121,11 @@ def spot_check(twin: Twin, robot: Robot) -> str:
         return (
             f"it states errors of {len(names)} quantities and a sample with {len(sample.rmse)}, its robot has "
             f"{len(found)}; calibrate again"
+        )
+    if not _as_long(sample, twin.residuals.window_s, model):
+        return (
+            f"its held-out windows to replay are not of the {twin.residuals.window_s:g} s of the errors that it "
+            "states; calibrate again"
         )
     for name, error, stated in zip(names, found.tolist(), sample.rmse, strict=True):
         # Not above, so that NaN differs, too.

@@ -247,6 +247,10 @@ class Twin(TwinRecord):
         """
         judged = judge(self)
         doubts = contradictions(self.closed_loop, self.open_loop_hash)
+        fitted = {log.sha256 for log in self.logs.train}
+        shared = {log.sha256 for record in self.closed_loop for log in record.logs} & fitted
+        if shared:
+            doubts.append(f"{len(shared)} of the recordings of its closed-loop records were used in the fit")
         if doubts:
             return Credibility(holds=False, reasons=(*doubts, *(() if judged.holds else judged.reasons)))
         found = tuple(record.describe() for record in self.closed_loop) if judged.holds else ()

@@ -3,9 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibration.replay.pose import CHANNELS, COORDINATES, ROTATION
+from physai.sim.calibration.replay.pose import COORDINATES, ROTATION
 from physai.sim.calibration.replay.replay import ReplayScore
 from physai.sim.logs.signals.rotation import from_vector, multiply, relative
+from physai.sim.twin.record import BASE_ERRORS
 
 Array = npt.NDArray[np.float64]
 
@@ -28,14 +29,14 @@ def curves(score: ReplayScore, number: int, channel: int) -> tuple[Array, Array,
     windows, log = score.windows, score.windows.logs[number]
     if windows.base is None or log.base is None:
         return log.joint_pos[:, channel], windows.joint_pos[:, channel], score.positions[..., channel]
-    if channel == CHANNELS.index("base.position"):
+    if channel == BASE_ERRORS.index("base.position"):
         return log.base.position[:, _HEIGHT], windows.joint_pos[:, _HEIGHT], score.positions[..., _HEIGHT]
-    if channel == CHANNELS.index("base.rotation"):
+    if channel == BASE_ERRORS.index("base.rotation"):
         first = log.base.quat[0]
         off = score.positions[..., ROTATION] - windows.target[..., ROTATION]
         simulated = multiply(windows.base.quat, from_vector(off))
         return _angle(first, log.base.quat), _angle(first, windows.base.start), _angle(first, simulated)
-    joint = channel - len(CHANNELS)
+    joint = channel - len(BASE_ERRORS)
     column = COORDINATES + joint
     return log.joint_pos[:, joint], windows.joint_pos[:, column], score.positions[..., column]
 

@@ -16,6 +16,7 @@ from physai.sim.logs import RobotLog
 from physai.sim.logs.checks.base import jump_samples, pose_noise
 from physai.sim.logs.robot_log import BasePose
 from physai.sim.logs.signals.rotation import from_vector, multiply, relative
+from physai.sim.twin.record import BASE_ERRORS
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -23,8 +24,6 @@ Indices = npt.NDArray[np.int64]
 COORDINATES = 6
 """Number of coordinates, and of velocities, of a floating base."""
 POSITION, ROTATION = slice(0, 3), slice(3, 6)
-CHANNELS = ("base.position", "base.rotation")
-"""Scored errors of a base: distance [m] and angle [rad]."""
 
 HALF_WIDTHS_S = (0.06, 0.045, 0.03, 0.02, 0.014)
 """Half widths of the smoothing window, widest first: the first one without an impact in it is used."""
@@ -157,7 +156,7 @@ def by_channel(squared: Array, floating: bool) -> Array:
 
 def channel_names(joints: Sequence[str], floating: bool) -> tuple[str, ...]:
     """Return the names of the scored errors: those of the base, then the joints."""
-    return (*(CHANNELS if floating else ()), *joints)
+    return (*(BASE_ERRORS if floating else ()), *joints)
 
 
 def pose_columns(model: Any, floating: bool) -> list[int]:

@@ -61,7 +61,7 @@ def twin() -> Twin:
         nominal_twin(load_robot("simple_pendulum")),
         residuals=Residuals(
             window_s=0.25,
-            joint_names=("joint1",),
+            joint_names=("shoulder",),
             twin=(good,),
             nominal=(bad,),
             gain=(Interval(value=0.018, lo=0.016, hi=0.02),),
