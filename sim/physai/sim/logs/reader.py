@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs.checks.reading import require_readable
 from physai.sim.logs.overlap import overlapping
@@ -70,13 +71,12 @@ def read_logs(
                 raise
             unfit.append(str(error))
     names = log_names([log.source for log in logs])
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[str, str] = {}
     for log in logs:
         # The digest also finds a copy under another name, which would count twice in every average.
-        key = (log.sha256, _split(log.source)[1])
-        if key in seen:
-            raise LogError(f"{log.source}: the same recording as {seen[key]}; give each once")
-        seen[key] = log.source
+        if log.sha256 in seen:
+            raise LogError(f"{log.source}: the same recording as {seen[log.sha256]}; give each once")
+        seen[log.sha256] = log.source
     for one, other, share in overlapping(logs):
         if share > SAME_SHARE:
             raise LogError(
@@ -95,7 +95,11 @@ def read_raw(path: str | Path, robot: RobotSpec | None, *, column_map: Path | No
     file, episode = _existing(source)
     given = map_beside(file, column_map)
     reading = _read(file, given, int(episode) if episode else None)
-    reading = replace(reading, table=replace(reading.table, source=source))
+    table = replace(reading.table, source=source)
+    if episode:
+        # Episodes of one file are recordings of their own: one may be fitted and another held out.
+        table = replace(table, sha256=sha256_hex(f"{table.sha256}#{int(episode)}".encode()))
+    reading = replace(reading, table=table)
     complete, detected = complete_map(file, reading, given)
     table = _joined(file, reading.table, complete)
     return assemble(table, complete, robot, name=log_names([source])[0], detected=detected)

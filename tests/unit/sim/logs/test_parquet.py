@@ -73,6 +73,18 @@ def test_one_episode_by_its_number(tmp_path: Path, arm: RobotSpec) -> None:
         read_log(path, arm)
 
 
+def test_episodes_of_one_file_are_told_apart_and_copies_are_not(tmp_path: Path, arm: RobotSpec) -> None:
+    """One episode may be fitted and another held out; a copy of the file holds the same ones."""
+    path = data_set(tmp_path)
+    copy = path.with_name("copy.parquet")
+    copy.write_bytes(path.read_bytes())
+    first, second = (read_log(f"{path}#{episode}", arm).sha256 for episode in (0, 1))
+    assert first != second
+    assert read_log(f"{copy}#0", arm).sha256 == first
+    with pytest.raises(LogError, match="the same recording as"):
+        read_logs([f"{path}#0", f"{copy}#0"], arm)
+
+
 def test_a_file_with_one_episode_needs_no_number(tmp_path: Path, arm: RobotSpec) -> None:
     assert len(read_log(data_set(tmp_path, episodes=(3,)), arm).time) == 33
 
