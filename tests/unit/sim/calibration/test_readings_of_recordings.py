@@ -110,7 +110,7 @@ def test_the_twin_file_keeps_the_readings(tmp_path: Path) -> None:
     bare = pendulum_twin()
     save_twin(bare, tmp_path / "bare.json")
     assert b"sensors" not in (tmp_path / "bare.json").read_bytes()
-    with pytest.raises(ValueError, match="2 joints have sensors of 1"):
+    with pytest.raises(ValueError, match="sensors: 1 values for 2 joints"):
         pendulum_twin(BACKWARD)
 
 
