@@ -3,12 +3,13 @@
 import csv
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,22 @@ def started(
 
 def ended(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
     """What the process wrote, once it ended with the code."""
-    out, errors = process.communicate(timeout=120)
+    try:
+        out, errors = process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"still running after 240 s, having written: {process.communicate()}")
     assert process.returncode == code, errors
     return out, errors
+
+
+def free_port() -> int:
+    """A port on which nothing listens, outside the range that the kernel gives to the sockets of other tests."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            port = random.randrange(20_000, 30_000)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def logged(folder: Path) -> list[int]:
@@ -180,12 +194,9 @@ class TestRun:
 
     def test_two_computers(self, tmp_path: Path) -> None:
         """Two torchrun, as if on two computers, with one rank each."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         folder = tmp_path / "run"
         node = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "test"]
-        node += ["--rdzv-endpoint", f"127.0.0.1:{port}", "-m", "physai.sdk.cli"]
+        node += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "-m", "physai.sdk.cli"]
         command = [*node, *NEW, "--iterations", "3", "--out", str(folder), "--json"]
         program = ("torch.distributed.run",)
         with started(command, program=program) as first, started(command, program=program) as second:
