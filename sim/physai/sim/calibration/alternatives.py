@@ -31,6 +31,9 @@ GAIN_FACTORS = (1.0 / 1.1, 1.1)
 CONTACT_FACTORS = {"half": 0.5, "twice": 2.0}
 CONTACTS = (SLIDING_FRICTION, RESTITUTION, CONTACT_TIME)
 """Changed contact parameters: those which every throw shows."""
+AMOUNTS = (0.1, 0.3, 1.0)
+"""Shares of a plausible friction or damping that are added to one joint. The plausible amount may be many times the real
+one, and not for all joints alike."""
 LAG_SHIFTS_S = (-0.006, 0.006)
 """Later or earlier than the measured lag [s]; never below 0."""
 
@@ -77,7 +80,20 @@ def model_changes(model: Any, plausible: Mapping[str, float]) -> Iterator[tuple[
             least[dof] = plausible.get(f"{name}.{what}", 0.0)
         if (values > 0.0).any() or (least > 0.0).any():
             yield f"twice the {what}", _written({field: np.maximum(2.0 * values, values + least)})
+        if field != "dof_armature":
+            for name, dof in dofs.items():
+                for amount in (share * least[dof] for share in AMOUNTS):
+                    # Less would be less than twice.
+                    if amount > values[dof]:
+                        yield f"{what} of {name} + {amount:.3g}", _added(field, dof, amount)
     yield from _contact_changes(model)
+
+
+def _added(field: str, dof: int, amount: float) -> Change:
+    def change(model: Any) -> None:
+        getattr(model, field)[dof] += amount
+
+    return change
 
 
 def _contact_changes(model: Any) -> Iterator[tuple[str, Change]]:

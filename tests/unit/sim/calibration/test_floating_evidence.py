@@ -1,5 +1,6 @@
 """What judges a twin works for floating bases: encoder offsets, changed twins, replayed samples, friction models."""
 
+import copy
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,25 @@ class TestChangedTwins:
         assert legged > contacts | {"all masses x 1.1"}
         arm = {name for name, _ in model_changes(calibration_model(load_robot("ur10e")), {})}
         assert not arm & contacts
+
+    def test_a_joint_with_less_friction_than_plausible_is_tried_with_more(self) -> None:
+        """Joint by joint: 1 N·m is plausible for both, one has 0.2 N·m and the other none."""
+        model = calibration_model(load_robot("double_pendulum"))
+        one, other = (str(model.joint(number).name) for number in range(2))
+        model.dof_frictionloss[:] = 0.2, 0.0
+        changes = dict(model_changes(model, {f"{one}.friction": 1.0, f"{other}.friction": 1.0}))
+        found: dict[str, list[float]] = {}
+        for name in (name for name in changes if name.startswith("friction of ")):
+            changed = copy.copy(model)
+            changes[name](changed)
+            found[name] = [round(float(value), 6) for value in changed.dof_frictionloss]
+        assert found == {
+            f"friction of {one} + 0.3": [0.5, 0.0],
+            f"friction of {one} + 1": [1.2, 0.0],
+            f"friction of {other} + 0.1": [0.2, 0.1],
+            f"friction of {other} + 0.3": [0.2, 0.3],
+            f"friction of {other} + 1": [0.2, 1.0],
+        }
 
     def test_throws_prefer_the_truth(self, body: Robot, thrown: list[RobotLog]) -> None:
         def ratios(values: dict[str, float]) -> dict[str, tuple[float, float]]:
