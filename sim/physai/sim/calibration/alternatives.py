@@ -32,8 +32,8 @@ CONTACT_FACTORS = {"half": 0.5, "twice": 2.0}
 CONTACTS = (SLIDING_FRICTION, RESTITUTION, CONTACT_TIME)
 """Changed contact parameters: those which every throw shows."""
 AMOUNTS = (0.1, 0.3, 1.0)
-"""Shares of a plausible friction or damping that are added to one joint. The plausible amount may be many times the real
-one, and not for all joints alike."""
+"""Shares of a plausible friction or damping that are added to one joint. What is plausible may be many times the real
+amount, and not for all joints alike."""
 LAG_SHIFTS_S = (-0.006, 0.006)
 """Later or earlier than the measured lag [s]; never below 0."""
 
