@@ -15,6 +15,7 @@ from physai.sim.calibration.alternatives import command_alternatives, model_alte
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
 from physai.sim.calibration.measured import (
+    at_two_rates,
     held_out_lag,
     measured_actuators,
     measured_noise,
@@ -148,10 +149,10 @@ def calibrate(
     windows = windows_of(robot, train, window_s, stride_s=0.5 * window_s)
     _require_motion(windows)
     threads = num_threads or len(os.sched_getaffinity(0))
-    saturation = servo_saturation(robot, train)
+    saturation, two_rates = servo_saturation(robot, train), at_two_rates(train)
 
     def parameters_with(model: str) -> tuple[Parameter, ...]:
-        return _select(catalogue(robot, drive, model, saturation=saturation), only)
+        return _select(catalogue(robot, drive, model, saturation=saturation, two_rates=two_rates), only)
 
     search = Search(
         robot=robot,
