@@ -69,8 +69,8 @@ def recorded(
 ) -> RobotLog:
     """A recording of the robot with these parameter values, shaken by four sines, sampled every so many steps.
 
-    Its encoder shows positions larger than the true ones by `offset`. Positions and speeds are `age_periods` samples and
-    `age_s` old when they are logged, efforts are not.
+    Its encoder shows positions larger than the true ones by `offset`. Positions and speeds are `age_periods` samples
+    and `age_s` old when they are logged, efforts are not.
     """
     model, random = changed_model(robot, values), np.random.default_rng(seed)
     mujoco.mj_setConst(model, mujoco.MjData(model))

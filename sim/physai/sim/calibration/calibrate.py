@@ -41,6 +41,7 @@ from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.sim.twin.parameters import Drive, Parameter, catalogue
 from physai.sim.twin.record import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
+from physai.sim.twin.spot_check import MOTION_MIN
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -50,8 +51,6 @@ HELD_OUT_SHARE = 0.4
 """Share of the recordings that a split holds out."""
 STILL_RANGE = 0.01
 """Range of motion below which a robot counts as at rest [rad or m]."""
-MOTION_MIN = 2e-3
-"""Minimum root mean square motion within a window of the joint that moves most [rad or m]."""
 
 
 class _Limits(TypedDict):

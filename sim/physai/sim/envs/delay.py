@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> npt.NDArray[np.int64]:
-    """Whole periods of lag per world, uniform over the delay's range in seconds, shape (len(seeds),); see `Delay.at`."""
+    """Whole periods of lag per world, uniform over the range in seconds, shape (len(seeds),); see `Delay.at`."""
     # Both ends are included: `draw` is below 1, so the floor reaches at most `upper`.
     lower, upper = round(delay.lower_s / period_s), round(delay.upper_s / period_s)
     draw = uniform(seeds, Stream.DELAY, 2)[:, column]

@@ -10,9 +10,9 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.task import SensorModel, Task
-from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, training_task
-from physai.sim.twin.parameters import OFFSET_STD, Drive
+from physai.sim.tasks.task import Delay, SensorModel, Task
+from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, sensor_age, training_task
+from physai.sim.twin.parameters import AGE, AGE_PERIODS, OFFSET_STD, Drive
 from physai.sim.twin.record import (
     ActuatorResponse,
     FittedParameter,
@@ -101,6 +101,40 @@ def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() 
     assert found.sensors["joint_pos"].noise_std == pytest.approx(TRAINING_NOISE * 2e-4)
     # Nothing was fitted, so nothing more varies than the task itself varies.
     assert found.randomisation == task.randomisation
+
+
+def aged(twin: Twin, *, identified: bool = True) -> Twin:
+    """Positions are 1.0 ± 0.1 periods and 2 ± 0.5 ms older than efforts."""
+    values = {AGE: ("s", 0.002, 0.0005), AGE_PERIODS: ("periods", 1.0, 0.1)}
+    parameters = tuple(
+        FittedParameter(
+            name=name, unit=unit, prior=0.0, prior_std=1.0, lower=0.0, upper=4.0, value=value, std=std,
+            identified=identified,
+        )
+        for name, (unit, value, std) in values.items()
+    )  # fmt: skip
+    return replace(twin, parameters=parameters, covariance=np.diag([0.0005**2, 0.1**2]))
+
+
+def test_the_age_of_samples_keeps_its_periods_apart() -> None:
+    """99 % of a normal distribution are within 2.326 standard deviations: 2 ± 1.163 ms and 1 ± 0.2326 periods."""
+    task, twin = load_task("pendubot-swingup"), aged(measured_twin())
+    age = sensor_age(task, twin)
+    assert (age.lower_s, age.upper_s) == pytest.approx((0.000837, 0.003163))
+    assert (age.lower_periods, age.upper_periods) == pytest.approx((0.7674, 1.2326))
+    trained = training_task(task, twin).sensor_delay
+    assert (trained.lower_s, trained.lower_periods) == (0.0, 0.0)
+    assert (trained.upper_s, trained.upper_periods) == pytest.approx((0.006326, 2.4652))
+    own = replace(task, sensor_delay=Delay(upper_s=0.001))
+    assert sensor_age(own, aged(measured_twin(), identified=False)) == own.sensor_delay
+    assert training_task(own, measured_twin()).sensor_delay == own.sensor_delay
+
+
+def test_samples_minutes_old_are_refused() -> None:
+    (seconds, periods) = aged(measured_twin()).parameters
+    twin = replace(aged(measured_twin()), parameters=(seconds.model_copy(update={"std": 1e3}), periods))
+    with pytest.raises(TwinError, match="at most 10 s can be simulated"):
+        sensor_age(load_task("pendubot-swingup"), twin)
 
 
 def test_radians_of_hinges_say_nothing_about_metres_of_slides() -> None:
