@@ -9,9 +9,9 @@ from physai.sim.logs import RobotLog
 
 def test_a_joint_that_moves_only_once_is_in_the_sample() -> None:
     """20 s, of which the second joint moves by 0.3 rad within 0.3 s and rests otherwise; the first never rests."""
-    time = 0.005 * np.arange(4001)
+    time = np.linspace(0.0, 20.0, 4001)
     once = 0.3 * np.clip((time - 7.1) / 0.3, 0.0, 1.0)
-    position = np.stack([np.sin(6.0 * time), once], axis=1)
+    position = np.array([np.sin(6.0 * time), once], np.float64).T
     log = RobotLog(
         name="log", joint_names=("a", "b"), time=time, joint_pos=position, joint_vel=None, joint_effort=None,
         command=position, command_kind="joint_pos", source="log.csv", sha256="0" * 64,
