@@ -149,7 +149,7 @@ def calibrate(
     windows = windows_of(robot, train, window_s, stride_s=0.5 * window_s)
     _require_motion(windows)
     threads = num_threads or len(os.sched_getaffinity(0))
-    saturation, two_rates = servo_saturation(robot, train), at_two_rates(train)
+    saturation, two_rates = servo_saturation(robot, train), bool(robot.model.nu) and at_two_rates(train)
 
     def parameters_with(model: str) -> tuple[Parameter, ...]:
         return _select(catalogue(robot, drive, model, saturation=saturation, two_rates=two_rates), only)

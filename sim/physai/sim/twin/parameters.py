@@ -107,14 +107,10 @@ def catalogue(
         parameters += _idle_speeds(robot, parameters)
     parameters += contact.contact_parameters(robot.model)
     seconds, periods = (DELAY, DELAY_PERIODS) if drive == "command" else (AGE, AGE_PERIODS)
-    if drive == "command" or two_rates:
-        parameters.append(
-            Parameter(name=seconds, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
-        )
-    if two_rates:
-        parameters.append(
-            Parameter(name=periods, unit="periods", prior=0.0, prior_std=PERIODS_STD, lower=0.0, upper=PERIODS_MAX)
-        )
+    delays = [(seconds, "s", DELAY_STD_S, DELAY_MAX_S)] if drive == "command" or two_rates else []
+    delays += [(periods, "periods", PERIODS_STD, PERIODS_MAX)] if two_rates else []
+    for name, unit, std, most in delays:
+        parameters.append(Parameter(name=name, unit=unit, prior=0.0, prior_std=std, lower=0.0, upper=most))
     return tuple(parameters)
 
 
