@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from physai.sdk.base.errors import TaskError
+from physai.sim.calibration.page_motors import motor_rows
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, SensorModel, Task
 from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, sensor_age, training_task
-from physai.sim.twin.parameters import AGE, AGE_PERIODS, OFFSET_STD, Drive
+from physai.sim.twin.parameters import AGE, AGE_PERIODS, DELAY, DELAY_PERIODS, OFFSET_STD, Drive
 from physai.sim.twin.record import (
     ActuatorResponse,
     FittedParameter,
@@ -128,6 +129,26 @@ def test_the_age_of_samples_keeps_its_periods_apart() -> None:
     own = replace(task, sensor_delay=Delay(upper_s=0.001))
     assert sensor_age(own, aged(measured_twin(), identified=False)) == own.sensor_delay
     assert training_task(own, measured_twin()).sensor_delay == own.sensor_delay
+
+
+def test_a_delay_fitted_at_one_rate_counts_as_seconds_and_the_report_says_so() -> None:
+    """10 ± 1 ms: 12.326 ms with 99 %. With 0.5 periods of the policy's 2 ms in addition, 1 ms more."""
+    task, silent = load_task("pendubot-swingup"), replace(measured_twin(), timing=Timing())
+    (like, _) = aged(silent).parameters
+    delay = like.model_copy(update={"name": DELAY, "value": 0.010, "std": 0.001})
+    one_rate = replace(silent, parameters=(delay,), covariance=np.diag([1e-6]))
+    assert lag_range(task, one_rate) == pytest.approx((0.007674, 0.012326))
+    said = dict(motor_rows(one_rate))
+    assert said["from command to measured position"].startswith(
+        "10.0 ms, counted as constant: how much of it are periods"
+    )
+    assert "age of sensor samples" not in said
+    periods = like.model_copy(update={"name": DELAY_PERIODS, "value": 0.5, "std": 0.0, "upper": 4.0})
+    both = replace(silent, parameters=(delay, periods), covariance=np.diag([1e-6, 0.0]))
+    assert lag_range(task, both) == pytest.approx((0.008674, 0.013326))
+    assert dict(motor_rows(both))["from command to measured position"].startswith(
+        "0.50 ± 0.00 periods of the loop + 10.0"
+    )
 
 
 def test_samples_minutes_old_are_refused() -> None:
