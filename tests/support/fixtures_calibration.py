@@ -64,10 +64,13 @@ def recorded(
     name: str = "log",
     noise: float = 1.0,
     offset: float = 0.0,
+    age_s: float = 0.0,
+    age_periods: float = 0.0,
 ) -> RobotLog:
     """A recording of the robot with these parameter values, shaken by four sines, sampled every so many steps.
 
-    Its encoder shows positions larger than the true ones by `offset`.
+    Its encoder shows positions larger than the true ones by `offset`. Positions and speeds are `age_periods` samples
+    and `age_s` old when they are logged, efforts are not.
     """
     model, random = changed_model(robot, values), np.random.default_rng(seed)
     mujoco.mj_setConst(model, mujoco.MjData(model))
@@ -83,7 +86,8 @@ def recorded(
         # What drives a step of the replay is the effort in its middle.
         engine.drive(np.full((1, 1, 1), 0.5 * (effort[number] + effort[min(number + 1, count)])))
     rows = slice(None, None, every)
-    position, speed = state[rows, :1], state[rows, 1:]
+    seen = state[np.maximum(0, np.arange(count + 1) - round(age_periods * every + age_s / step_s))]
+    position, speed = seen[rows, :1], seen[rows, 1:]
     measured, sent = effort[rows, None], effort[rows, None]
     return RobotLog(
         name=name,

@@ -1,5 +1,6 @@
 """Held-out windows for twins that no calibration made: what their own model does from its home pose."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +17,23 @@ WINDOW_S, ERROR = 0.25, 0.002
 
 
 def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
-    """The twin with one window in which it errs by `ERROR`; joints start `angle` from their home pose [rad or m]."""
+    """The twin with one window in which it errs by `ERROR`; joints start `angle` from their home pose [rad or m].
+
+    Without an angle they start at home, with the constant speed v that gives the motion of the twin's residuals: its
+    root mean square over a window T is v·T/√3.
+    """
     model: Any = twin.model()
     data: Any = mujoco.MjData(model)
     joints = joint_ids(model)
     qpos = [int(model.jnt_qposadr[joint]) for joint in joints]
     data.qpos[qpos] += angle
     window_s = WINDOW_S if twin.residuals is None else twin.residuals.window_s
+    dofs = [int(model.jnt_dofadr[joint]) for joint in joints]
+    if twin.residuals is not None and not angle:
+        data.qvel[dofs] = math.sqrt(3.0) / window_s * np.array(twin.residuals.motion)
+    speed = np.array(data.qvel[dofs])
     steps = round(window_s / float(model.opt.timestep))
-    start, path = np.concatenate([data.qpos[qpos], np.zeros(len(joints))]), np.zeros((steps, len(joints)))
+    start, path = np.concatenate([data.qpos[qpos], speed]), np.zeros((steps, len(joints)))
     for step in range(steps):
         mujoco.mj_step(model, data)
         path[step] = data.qpos[qpos]

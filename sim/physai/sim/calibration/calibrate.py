@@ -15,6 +15,7 @@ from physai.sim.calibration.alternatives import command_alternatives, model_alte
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
 from physai.sim.calibration.measured import (
+    at_two_rates,
     held_out_lag,
     measured_actuators,
     measured_noise,
@@ -40,6 +41,7 @@ from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.sim.twin.parameters import Drive, Parameter, catalogue
 from physai.sim.twin.record import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
+from physai.sim.twin.spot_check import MOTION_MIN
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -49,8 +51,6 @@ HELD_OUT_SHARE = 0.4
 """Share of the recordings that a split holds out."""
 STILL_RANGE = 0.01
 """Range of motion below which a robot counts as at rest [rad or m]."""
-MOTION_MIN = 2e-3
-"""Minimum root mean square motion within a window of the joint that moves most [rad or m]."""
 
 
 class _Limits(TypedDict):
@@ -131,7 +131,8 @@ def calibrate(
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
         still: recordings of the robot at rest, for its sensor noise.
-        only: parameters to fit; all of them by default.
+        only: parameters to fit; all of them by default. The twin has the others, too, as not constrained: a verdict
+            must not take for known what was never fitted.
         friction: friction model of the joints, a key of `physai.sim.friction.MODELS`; by default the one with the
             smallest error on recordings left out of the fit, see `fit_friction`.
         folder: folder of the twin file, to which the path of the robot's file is relative. The current one by default.
@@ -148,10 +149,10 @@ def calibrate(
     windows = windows_of(robot, train, window_s, stride_s=0.5 * window_s)
     _require_motion(windows)
     threads = num_threads or len(os.sched_getaffinity(0))
-    saturation = servo_saturation(robot, train)
+    saturation, two_rates = servo_saturation(robot, train), bool(robot.model.nu) and at_two_rates(train)
 
     def parameters_with(model: str) -> tuple[Parameter, ...]:
-        return _select(catalogue(robot, drive, model, saturation=saturation), only)
+        return _select(catalogue(robot, drive, model, saturation=saturation, two_rates=two_rates), only)
 
     search = Search(
         robot=robot,
@@ -162,7 +163,8 @@ def calibrate(
         num_threads=threads,
         report=report,
     )
-    parameters, fitted = fit_friction(search, "coulomb" if only and friction == AUTO else friction)
+    chosen = "coulomb" if only and friction == AUTO else friction
+    parameters, fitted = fit_friction(search, chosen)
     home = (folder or Path.cwd()).resolve()
     twin = Twin(
         robot=robot_reference(robot, home),
@@ -178,6 +180,9 @@ def calibrate(
         physai_version=installed_version(),
         folder=str(home),
     )
+
+    if only:
+        twin = _with_left_out(twin, catalogue(robot, drive, chosen, two_rates=two_rates))
 
     def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
         return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
@@ -320,6 +325,22 @@ def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[Fi
         )
         for number, parameter in enumerate(parameters)
     )
+
+
+def _with_left_out(twin: Twin, every: Sequence[Parameter]) -> Twin:
+    """Return the twin with the parameters that were not to be fitted, at their priors and with their uncertainty."""
+    names = {parameter.name for parameter in twin.parameters}
+    # A measured saturation stands for the gain.
+    names |= {name.replace(".saturation_error", ".kp") for name in names}
+    rest = tuple(
+        FittedParameter(**asdict(parameter), value=parameter.prior, std=parameter.prior_std, identified=False)
+        for parameter in every
+        if parameter.name not in names
+    )
+    count = len(twin.parameters)
+    covariance = np.diag([0.0] * count + [parameter.prior_std**2 for parameter in rest])
+    covariance[:count, :count] = twin.covariance
+    return replace(twin, parameters=(*twin.parameters, *rest), covariance=covariance)
 
 
 def _in_units(parameters: Sequence[Parameter], result: Fit) -> Array:

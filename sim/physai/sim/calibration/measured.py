@@ -93,6 +93,12 @@ def measured_timing(train: Sequence[RobotLog], held_out: Sequence[RobotLog] = ()
     )
 
 
+def at_two_rates(logs: Sequence[RobotLog]) -> bool:
+    """Whether the loops of the recordings differ enough in their periods to tell a delay of periods from a constant."""
+    periods = [float(np.median(np.diff(log.time))) for log in logs]
+    return not _similar(min(periods), max(periods))
+
+
 def held_out_lag(train: Sequence[RobotLog], held_out: Sequence[RobotLog]) -> Interval | None:
     """Return the command lag in the held-out recordings [s], of those sampled about as fast as the fitted ones.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from html import escape
 
 from physai.sim.twin.credibility import ALTERNATIVE_RATIO
+from physai.sim.twin.parameters import AGE, AGE_PERIODS, DELAY, DELAY_PERIODS
 from physai.sim.twin.record import Alternative, TwinRecord
 
 
@@ -56,3 +57,28 @@ def motor_rows(twin: TwinRecord) -> Iterator[tuple[str, str]]:
             "lag that waits for the loop",
             f"{periods.value:.2f} periods ({periods.lo:.2f} to {periods.hi:.2f}); the rest is constant",
         )
+    yield from _delays(twin)
+
+
+def _delays(twin: TwinRecord) -> Iterator[tuple[str, str]]:
+    """Say how old samples are, and which part of that depends on the loop's period."""
+    known = {parameter.name: parameter for parameter in twin.parameters if parameter.identified}
+    for label, seconds, periods in (
+        ("age of positions behind efforts", AGE, AGE_PERIODS),
+        ("from command to measured position", DELAY, DELAY_PERIODS),
+    ):
+        if seconds in known and periods in known:
+            count, constant = known[periods], known[seconds]
+            yield (
+                label,
+                f"{count.value:.2f} ± {1.96 * count.std:.2f} periods of the loop + {1e3 * constant.value:.1f} ± "
+                f"{1.96e3 * constant.std:.1f} ms",
+            )
+        elif seconds in known:
+            yield (
+                label,
+                f"{1e3 * known[seconds].value:.1f} ms, counted as constant: how much of it are periods of the loop is "
+                "not known; record at another rate, too",
+            )
+    if DELAY not in {parameter.name for parameter in twin.parameters} and not {AGE, AGE_PERIODS} <= known.keys():
+        yield "age of sensor samples", "not measured, so tasks keep their own; recordings at two rates show it"

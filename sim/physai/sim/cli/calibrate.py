@@ -295,9 +295,11 @@ def _text(result: Calibration, output: Path, page: Path | None) -> Iterator[str]
 
 
 def _timing(twin: Twin) -> str:
+    from physai.sim.twin.parameters import DELAY
+
     mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
     # Without measured efforts the lag is unknown, but a fit to positions may still have found a delay.
-    delay = next((p for p in twin.parameters if p.name.endswith(".delay") and p.identified), None)
+    delay = next((p for p in twin.parameters if p.name == DELAY and p.identified), None)
     if mean is not None and p99 is not None:
         return f"command-to-effort lag {1e3 * mean:.1f} ms, 99 % within {1e3 * p99:.1f} ms"
     if delay is not None:

@@ -250,7 +250,9 @@ def _range(values: float | tuple[float, ...]) -> str:
 
 
 def _lag(delay: Delay) -> str:
-    return f"{1e3 * delay.lower_s:g} to {1e3 * delay.upper_s:g} ms" if delay.upper_s > 0.0 else "none"
+    periods = [f"{delay.lower_periods:g} to {delay.upper_periods:g} control periods"] if delay.upper_periods else []
+    seconds = [f"{1e3 * delay.lower_s:g} to {1e3 * delay.upper_s:g} ms"] if delay.upper_s else []
+    return " and ".join([*periods, *seconds]) or "none"
 
 
 command = CliCommand(summary="list or show tasks", add_arguments=add_arguments, run=run)

@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> npt.NDArray[np.int64]:
-    """Whole periods of lag per world, uniform over the delay's range, shape (len(seeds),)."""
+    """Whole periods of lag per world, uniform over the range in seconds, shape (len(seeds),); see `Delay.at`."""
     # Both ends are included: `draw` is below 1, so the floor reaches at most `upper`.
     lower, upper = round(delay.lower_s / period_s), round(delay.upper_s / period_s)
     draw = uniform(seeds, Stream.DELAY, 2)[:, column]
@@ -100,9 +100,9 @@ class SensorPipeline:
         """Last readings of the positions, newest first, if a speed is computed from them."""
         self._smooth = np.zeros((engine.num_worlds, width if filtered else 0), np.float32)
         """Outputs of the filters."""
-        self._delay = task.sensor_delay
+        self._delay = task.sensor_delay.at(task.contract.timing.control_dt)
         self._step_dt = step_dt
-        depth = 1 + (round(task.sensor_delay.upper_s / self._step_dt) if active else 0)
+        depth = 1 + (round(self._delay.upper_s / self._step_dt) if active else 0)
         self._past = np.zeros((depth, engine.num_worlds, width), np.float32)
         self._lag = np.zeros(engine.num_worlds, np.int64)
         self._fresh = np.ones(engine.num_worlds, bool)
@@ -246,7 +246,7 @@ class ActionDelay:
         self._columns = slice(columns[0], columns[0] + len(columns)) if in_order else columns
         timing = task.contract.timing
         self._decimation, self._physics_dt = timing.decimation, timing.physics_dt
-        self._delay = task.action_delay if active else Delay()
+        self._delay = task.action_delay.at(timing.control_dt) if active else Delay()
         depth = round(self._delay.upper_s / timing.physics_dt) // self._decimation + 2
         self._past: Array = np.zeros((depth, engine.num_worlds, len(columns)))
         self._lag = np.zeros(engine.num_worlds, np.int64)

@@ -177,15 +177,43 @@ class SensorModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Delay:
-    """A lag drawn uniformly per episode [s]."""
+    """A lag drawn uniformly per episode: a constant time, and a number of the policy's control periods.
+
+    A sensor that is polled once per loop is older in a slower loop: `lower_periods`·dt + `lower_s` to
+    `upper_periods`·dt + `upper_s` at the control period dt.
+    """
 
     lower_s: float = 0.0
     upper_s: float = 0.0
+    lower_periods: float = 0.0
+    upper_periods: float = 0.0
 
     def __post_init__(self) -> None:
         """Raises TaskError for an invalid range."""
-        if not (0.0 <= self.lower_s <= self.upper_s and math.isfinite(self.upper_s)):
-            raise TaskError(f"delay: range is [{self.lower_s}, {self.upper_s}] s, it must ascend from 0 or more")
+        ranges = ((self.lower_s, self.upper_s, "s"), (self.lower_periods, self.upper_periods, "periods"))
+        for lower, upper, unit in ranges:
+            if not (0.0 <= lower <= upper and math.isfinite(upper)):
+                raise TaskError(f"delay: range is [{lower}, {upper}] {unit}, it must ascend from 0 or more")
+
+    def at(self, control_dt: float) -> "Delay":
+        """Return the same delay in seconds alone, at a control period [s]."""
+        lower_s = self.lower_periods * control_dt + self.lower_s
+        return Delay(lower_s=lower_s, upper_s=self.upper_periods * control_dt + self.upper_s)
+
+    @property
+    def upper_text(self) -> str:
+        """The longest lag in words, such as `1.02 periods + 2 ms`."""
+        periods = [f"{self.upper_periods:.3g} periods"] if self.upper_periods else []
+        return " + ".join([*periods, f"{1e3 * self.upper_s:.3g} ms"] if self.upper_s or not periods else periods)
+
+    def scaled(self, factor: float) -> "Delay":
+        """Return the delay times a factor, its seconds and its periods alike."""
+        return Delay(
+            lower_s=factor * self.lower_s,
+            upper_s=factor * self.upper_s,
+            lower_periods=factor * self.lower_periods,
+            upper_periods=factor * self.upper_periods,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,9 +275,9 @@ class Task:
     """Derived MuJoCo fields the terms read."""
     sensors: Mapping[str, SensorModel] = field(default_factory=dict[str, SensorModel])
     sensor_delay: Delay = field(default_factory=Delay)
-    """Age of a sensor sample when the policy sees it, in whole control periods."""
+    """Age of a sensor sample when the policy sees it, rounded to whole control periods."""
     action_delay: Delay = field(default_factory=Delay)
-    """Time from a command to its effect, in whole physics steps."""
+    """Time from a command to its effect, rounded to whole physics steps."""
     randomisation: tuple[Randomise, ...] = ()
     push: Push | None = None
     metrics: Mapping[str, Term] = field(default_factory=dict[str, Term])

@@ -8,7 +8,7 @@ import numpy as np
 from physai.sim.engines.protocol import Array
 from physai.sim.robots.payload import moving_mass
 from physai.sim.tasks.task import Delay, Push, Task, WorldView
-from physai.sim.twin.measured_task import lag_range, measured_sensors
+from physai.sim.twin.measured_task import lag_range, measured_sensors, sensor_age
 from physai.sim.twin.twin import Twin
 
 OVERRUN_SHARE = 0.01
@@ -36,7 +36,7 @@ class Condition:
     noise_scale: float = 1.0
     """Multiple of the measured sensor noise."""
     sensor_lag_scale: float = 1.0
-    """Multiple of the task's age of sensor samples."""
+    """Multiple of the age of sensor samples, its seconds and its periods; see `sensor_age`."""
     late_periods: int = 0
     """Length of a loop overrun in control periods; 0 for a loop that meets its deadlines."""
     push_scale: float = 0.0
@@ -102,7 +102,7 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
         training_reset=None,
         randomisation=(),  # the twin's posterior replaces it
         sensors=measured_sensors(task.sensors, task.contract.robot.joints, twin, condition.noise_scale),
-        sensor_delay=_scaled(task.sensor_delay, condition.sensor_lag_scale),
+        sensor_delay=sensor_age(task, twin).scaled(condition.sensor_lag_scale),
         action_delay=Delay(lower_s=condition.lag_lower_s, upper_s=condition.lag_upper_s),
         push=_push(task, condition.push_scale) if condition.push_scale > 0.0 else None,
     )
@@ -110,10 +110,6 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
 
 def _empty_critic(view: WorldView) -> Array:
     return np.zeros((len(view.qpos), 1), np.float32)
-
-
-def _scaled(delay: Delay, scale: float) -> Delay:
-    return Delay(lower_s=scale * delay.lower_s, upper_s=scale * delay.upper_s)
 
 
 def _push(task: Task, scale: float) -> Push:

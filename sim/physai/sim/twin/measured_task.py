@@ -14,7 +14,7 @@ from physai.sdk.contract.robot import JointSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
-from physai.sim.twin.parameters import DELAY, OFFSET_STD, model_fields
+from physai.sim.twin.parameters import AGE, AGE_PERIODS, DELAY, DELAY_PERIODS, OFFSET_STD, model_fields
 from physai.sim.twin.record import MAX_LAG_S, TwinError
 from physai.sim.twin.twin import Twin
 
@@ -42,17 +42,18 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
     """Return the range of the command delay at the policy's rate [s]; the task's own without a measurement.
 
     The upper end is the measured 99th percentile, the lower end its mirror image about the mean. At another rate than
-    that of the recordings both move by the share of the lag that is a number of the loop's periods.
+    that of the recordings both move by the share of the lag that is a number of the loop's periods. A delay that was
+    fitted to recordings of one rate counts as seconds: they do not tell how many of the loop's periods it contains.
 
     Raises:
         TwinError: the lag is above `MAX_LAG_S`.
     """
     mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
-    for parameter in twin.parameters:
-        if parameter.name == DELAY and parameter.identified and (mean is None or p99 is None):
-            mean, p99 = parameter.value, parameter.value + Z_P99 * parameter.std
     if mean is None or p99 is None:
-        return task.action_delay.lower_s, task.action_delay.upper_s
+        mean, p99 = _fitted_delay(twin, task.contract.timing.control_dt)
+    if mean is None or p99 is None:
+        own = task.action_delay.at(task.contract.timing.control_dt)
+        return own.lower_s, own.upper_s
     lower, upper = 2.0 * mean - p99, max(mean, p99)
     period_s, periods = twin.timing.command_lag_period_s, twin.timing.command_lag_periods
     if period_s is not None and periods is not None:
@@ -65,6 +66,40 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
             f"{MAX_LAG_S:g} s can be simulated; calibrate again"
         )
     return max(0.0, lower), max(0.0, upper)
+
+
+def _fitted_delay(twin: Twin, control_dt: float) -> tuple[float | None, float | None]:
+    """Return mean and 99th percentile of the delay fitted to the motion, at a control period [s]."""
+    names = [parameter.name for parameter in twin.parameters]
+    if not any(parameter.name == DELAY and parameter.identified for parameter in twin.parameters):
+        return None, None
+    per_unit = np.array([{DELAY: 1.0, DELAY_PERIODS: control_dt}.get(name, 0.0) for name in names])
+    mean = float(per_unit @ twin.values)
+    return mean, mean + Z_P99 * math.sqrt(max(0.0, float(per_unit @ twin.covariance @ per_unit)))
+
+
+def sensor_age(task: Task, twin: Twin) -> Delay:
+    """Return the age of sensor samples: the twin's in seconds and periods if both are known, else the task's own.
+
+    It is that of the positions behind the efforts of the same sample. The lag of commands ends at these efforts, so
+    that both together are the time from a command to its effect in the positions.
+
+    Raises:
+        TwinError: the age is above `MAX_LAG_S`.
+    """
+    known = {parameter.name: parameter for parameter in twin.parameters if parameter.identified}
+    if AGE not in known or AGE_PERIODS not in known:
+        return task.sensor_delay
+    lower_s, lower_periods = (max(0.0, known[name].value - Z_P99 * known[name].std) for name in (AGE, AGE_PERIODS))
+    upper_s, upper_periods = (max(0.0, known[name].value + Z_P99 * known[name].std) for name in (AGE, AGE_PERIODS))
+    age = Delay(lower_s=lower_s, upper_s=upper_s, lower_periods=lower_periods, upper_periods=upper_periods)
+    oldest_s = age.at(task.contract.timing.control_dt).upper_s
+    if not oldest_s <= MAX_LAG_S:
+        raise TwinError(
+            f"the twin of {twin.robot} has sensor samples {oldest_s:g} s old at the rate of task {task.name}, at most "
+            f"{MAX_LAG_S:g} s can be simulated; calibrate again"
+        )
+    return age
 
 
 def measured_sensors(
@@ -169,6 +204,7 @@ def training_task(task: Task, twin: Twin) -> Task:
             f"{', '.join(joints)}; calibrate a twin of the task's robot"
         )
     _, upper = lag_range(task, twin)
+    own = task.action_delay.at(task.contract.timing.control_dt)
     # Start from the task's model: its time step and integrator may differ from those of the robot file.
     model = copy.copy(task.model)
     twin.apply_commanded(model, twin.values)
@@ -177,7 +213,23 @@ def training_task(task: Task, twin: Twin) -> Task:
         model=model,
         randomisation=(*task.randomisation, *posterior_randomisation(twin, model, task.robot)),
         sensors=measured_sensors(task.sensors, task.contract.robot.joints, twin, TRAINING_NOISE),
-        action_delay=Delay(lower_s=0.0, upper_s=max(task.action_delay.upper_s, TRAINING_MARGIN * upper)),
+        sensor_delay=_training_age(task, twin),
+        action_delay=Delay(lower_s=0.0, upper_s=max(own.upper_s, TRAINING_MARGIN * upper)),
+    )
+
+
+def _training_age(task: Task, twin: Twin) -> Delay:
+    """Return the age of sensor samples in training: up to a multiple of the measured one, and no less than the task's.
+
+    Without a measurement it is the task's own.
+    """
+    age = sensor_age(task, twin)
+    if age is task.sensor_delay:
+        return age
+    most = age.scaled(TRAINING_MARGIN)
+    return Delay(
+        upper_s=max(task.sensor_delay.upper_s, most.upper_s),
+        upper_periods=max(task.sensor_delay.upper_periods, most.upper_periods),
     )
 
 

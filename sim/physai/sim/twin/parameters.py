@@ -47,6 +47,8 @@ IDLE_SPEED_STD = 0.1
 SATURATION_STD = 0.02
 """Relative: the duty cycle that a servo reports is exact, its position error is off by a control period."""
 DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
+PERIODS_STD, PERIODS_MAX = 1.0, 4.0
+"""Periods of the loop in a delay: a sensor that is polled once per loop, or a command that waits for the next one."""
 OFFSET_STD = 0.03
 """Of a position sensor's zero in one recording [rad or m]: a hand, a mechanical stop or hanging in friction miss it by
 one or two degrees. It is a random effect of the recording, not a parameter of the robot."""
@@ -62,13 +64,21 @@ together stay below 1 or at it, where a motor could never move its joint."""
 QUADRATIC_STD, QUADRATIC_MAX = 0.1, 1.0
 """Friction per squared load, relative to the inverse of the joint's effort limit."""
 
-DELAY = "command.delay"
+DELAY, DELAY_PERIODS = "command.delay", "command.delay_periods"
+"""From a command to its effect in the measured position: `delay` + `delay_periods` times the loop's period."""
+AGE, AGE_PERIODS = "joint_pos.delay", "joint_pos.delay_periods"
+"""By how much positions are older than the efforts of the same sample, in the same way."""
 EFFORT_FALLBACK = 1.0
 """Effort limit assumed for a joint without one [N·m or N]; it only scales the friction prior."""
 
 
 def catalogue(
-    robot: Robot, drive: Drive, friction: str = "coulomb", *, saturation: float | None = None
+    robot: Robot,
+    drive: Drive,
+    friction: str = "coulomb",
+    *,
+    saturation: float | None = None,
+    two_rates: bool = False,
 ) -> tuple[Parameter, ...]:
     """Return every parameter of the robot that can affect a replay with this input.
 
@@ -78,6 +88,7 @@ def catalogue(
         friction: friction model of its joints, a key of `physai.sim.friction.MODELS`.
         saturation: position error at which the only servo gives its full effort, if measured [rad or m]. It takes the
             place of the gain kp, which is the effort limit divided by it.
+        two_rates: whether the recordings have different rates, which tell a delay of periods from one of seconds.
 
     Raises:
         UnknownNameError: there is no such friction model.
@@ -95,9 +106,11 @@ def catalogue(
         parameters = [_saturation(parameter, parameters, saturation) for parameter in parameters]
         parameters += _idle_speeds(robot, parameters)
     parameters += contact.contact_parameters(robot.model)
-    if drive == "command":
-        delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
-        parameters.append(delay)
+    seconds, periods = (DELAY, DELAY_PERIODS) if drive == "command" else (AGE, AGE_PERIODS)
+    delays = [(seconds, "s", DELAY_STD_S, DELAY_MAX_S)] if drive == "command" or two_rates else []
+    delays += [(periods, "periods", PERIODS_STD, PERIODS_MAX)] if two_rates else []
+    for name, unit, std, most in delays:
+        parameters.append(Parameter(name=name, unit=unit, prior=0.0, prior_std=std, lower=0.0, upper=most))
     return tuple(parameters)
 
 
@@ -261,9 +274,15 @@ class LogChannel:
     """Delay and effort sensor biases between the robot and its log; n sets of values, J joints."""
 
     delay_s: Array
-    """From a command to its effect, shape (n,)."""
+    """From the input to its effect in the measured positions, shape (n,)."""
     effort_bias: Array
     """True minus measured effort [N·m or N], shape (n, J)."""
+    delay_periods: Array
+    """What is added to the delay, in periods of the recording, shape (n,)."""
+
+    def part(self, chosen: slice) -> "LogChannel":
+        """Return some of the sets of values."""
+        return LogChannel(self.delay_s[chosen], self.effort_bias[chosen], self.delay_periods[chosen])
 
 
 def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> LogChannel:
@@ -277,10 +296,14 @@ def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> 
         columns = [pick(f"{joint}.{what}") for joint in joint_names]
         return np.stack(columns, axis=1) if columns else np.zeros((len(values), 0))
 
-    return LogChannel(delay_s=pick(DELAY), effort_bias=per_joint("effort_bias"))
+    return LogChannel(
+        delay_s=pick(DELAY) + pick(AGE),
+        effort_bias=per_joint("effort_bias"),
+        delay_periods=pick(DELAY_PERIODS) + pick(AGE_PERIODS),
+    )
 
 
-CHANNEL_WHATS = frozenset({"delay", "pos_bias", "effort_bias"})
+CHANNEL_WHATS = frozenset({"delay", "delay_periods", "pos_bias", "effort_bias"})
 """Parameters that `model_fields` leaves out; files of before offsets belonged to recordings have a `pos_bias`."""
 
 

@@ -16,7 +16,7 @@ from physai.sim.robots import Robot
 from physai.sim.robots.spec import has_floating_base, joint_actuator, joint_ids
 from physai.sim.twin.credibility import bounds
 from physai.sim.twin.models import calibration_model
-from physai.sim.twin.record import ReplaySample
+from physai.sim.twin.record import ReplaySample, Residuals
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -29,6 +29,38 @@ ROUNDING = 1e-6
 """Share of a window by which rounding may put its last sample after its end."""
 EXCESS = 2.0
 """Maximum error of the sample as a multiple of the bound: a few windows may be among the worse ones."""
+
+
+MOTION_SHARE = 0.1
+"""Minimum motion of each joint in the sample as a share of its motion in all held-out windows."""
+MOTION_MIN = 2e-3
+"""Minimum root mean square motion in windows of the joint that moves most [rad or m]; a fit needs as much."""
+
+
+def sample_motion(sample: ReplaySample, *, floating: bool) -> Array:
+    """Return the root mean square displacement from the windows' starts, one per error of `sample_error`."""
+    count = len(sample.target[0]) // len(sample.sample_s[0])
+    target = np.array(sample.target).reshape(len(sample.target), -1, count)
+    start = np.broadcast_to(np.array(sample.start)[:, None, :count], target.shape)
+    moved = _pose_errors(start, target) if floating else target - start
+    return np.sqrt((moved**2).mean(axis=(0, 1)))
+
+
+def _still(sample: ReplaySample, residuals: Residuals, *, floating: bool) -> str:
+    """Return which joint stands still in a sample, or "": any twin replays a robot that stands still."""
+    moved = sample_motion(sample, floating=floating)
+    for name, here, everywhere in zip(residuals.joint_names, moved.tolist(), residuals.motion, strict=True):
+        if not here >= MOTION_SHARE * everywhere:
+            return (
+                f"{name}: {len(sample.start)} of its held-out windows move by {here:.2g} (root mean square), all of "
+                f"them by {everywhere:.2g}: any twin replays a joint that stands still; calibrate again"
+            )
+    if not float(moved.max()) >= MOTION_MIN:
+        return (
+            f"its held-out windows to replay move by {moved.max():.2g} at most (root mean square), at least "
+            f"{MOTION_MIN:g} rad or m are needed: any twin replays a robot that stands still; calibrate again"
+        )
+    return ""
 
 
 def sample_error(sample: ReplaySample, model: Any) -> Array:
@@ -140,4 +172,4 @@ def spot_check(twin: Twin, robot: Robot) -> str:
                 f"{name}: {len(sample.start)} of its held-out windows replay with an error of {error:.4f}, more than "
                 f"{EXCESS:g} times the bound {limits[name]:.4f}; calibrate again"
             )
-    return ""
+    return _still(sample, twin.residuals, floating=has_floating_base(model))

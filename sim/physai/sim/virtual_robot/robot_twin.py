@@ -125,12 +125,13 @@ class RobotTwin:
         qpos, qvel = self._task.reset(uniform(seeds, Stream.STATE, self._task.reset_draws))
         self._engine.reset(_ONE, qpos, qvel)
         self._sensors.reset(_ONE, seeds)
-        self.age_s = float(draw_lags(self._task.sensor_delay, self._control_dt, seeds, column=0)[0]) * self._control_dt
+        age, delay = (one.at(self._control_dt) for one in (self._task.sensor_delay, self._task.action_delay))
+        self.age_s = float(draw_lags(age, self._control_dt, seeds, column=0)[0]) * self._control_dt
         """Age of the sensor fields [s]."""
         self._periods, self._held = 0, 0
         self._draw_command()
         self.rest()
-        lag = int(draw_lags(self._task.action_delay, self.physics_dt, seeds, column=1)[0])
+        lag = int(draw_lags(delay, self.physics_dt, seeds, column=1)[0])
         self._pending = np.tile(self._target, (lag, 1))
         self.measure()
 

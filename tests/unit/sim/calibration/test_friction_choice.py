@@ -31,7 +31,8 @@ def recordings(robot: Robot, record: Recorder, truth: dict[str, float], count: i
 def test_known_friction_is_found(pendulum: Robot, record: Recorder, truth: dict[str, float], model: str) -> None:
     logs = recordings(pendulum, record, truth)
     twin = calibrate(pendulum, logs, only=tuple(truth), friction=model, budget_steps=4_000_000).twin
-    for parameter in twin.parameters:
+    assert {parameter.name for parameter in twin.parameters[: len(truth)]} == set(truth)
+    for parameter in twin.parameters[: len(truth)]:
         assert parameter.identified, parameter.name
         assert parameter.std < 0.5 * parameter.prior_std
         # Four standard deviations: beyond them less than once in ten thousand.

@@ -61,12 +61,15 @@ def draw(robot: Robot, record: Recorder, seed: int) -> Draw:
     speed[1:] = np.diff(log.joint_pos, axis=0) / np.diff(log.time)[:, None]
     log = replace(log, joint_vel=speed)
     twin = calibrate(robot, [log], only=tuple(HIDDEN), num_threads=1, time_budget_s=1e6).twin
-    assert [parameter.name for parameter in twin.parameters] == list(HIDDEN)
+    count = len(HIDDEN)
+    fitted, values, covariance = twin.parameters[:count], twin.values[:count], twin.covariance[:count, :count]
+    assert [parameter.name for parameter in fitted] == list(HIDDEN)
+    assert not any(parameter.identified for parameter in twin.parameters[count:])
     assert (twin.sensors[0].joint_vel, twin.sensors[0].joint_vel_span) == ("backward", 1)
     (recording,) = twin.logs.train
-    half = np.array([1.96 * parameter.std for parameter in twin.parameters])
-    error = twin.values - np.array(list(truth.values()))
-    distance = float(error @ np.linalg.solve(twin.covariance, error))
+    half = np.array([1.96 * parameter.std for parameter in fitted])
+    error = values - np.array(list(truth.values()))
+    distance = float(error @ np.linalg.solve(covariance, error))
     return Draw(
         within=np.abs(error) <= half,
         distance=distance,

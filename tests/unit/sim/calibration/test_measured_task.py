@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from physai.sdk.base.errors import TaskError
+from physai.sim.calibration.page_motors import motor_rows
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.task import SensorModel, Task
-from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, training_task
-from physai.sim.twin.parameters import OFFSET_STD, Drive
+from physai.sim.tasks.task import Delay, SensorModel, Task
+from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, sensor_age, training_task
+from physai.sim.twin.parameters import AGE, AGE_PERIODS, DELAY, DELAY_PERIODS, OFFSET_STD, Drive
 from physai.sim.twin.record import (
     ActuatorResponse,
     FittedParameter,
@@ -101,6 +102,60 @@ def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() 
     assert found.sensors["joint_pos"].noise_std == pytest.approx(TRAINING_NOISE * 2e-4)
     # Nothing was fitted, so nothing more varies than the task itself varies.
     assert found.randomisation == task.randomisation
+
+
+def aged(twin: Twin, *, identified: bool = True) -> Twin:
+    """Positions are 1.0 ± 0.1 periods and 2 ± 0.5 ms older than efforts."""
+    values = {AGE: ("s", 0.002, 0.0005), AGE_PERIODS: ("periods", 1.0, 0.1)}
+    parameters = tuple(
+        FittedParameter(
+            name=name, unit=unit, prior=0.0, prior_std=1.0, lower=0.0, upper=4.0, value=value, std=std,
+            identified=identified,
+        )
+        for name, (unit, value, std) in values.items()
+    )  # fmt: skip
+    return replace(twin, parameters=parameters, covariance=np.diag([0.0005**2, 0.1**2]))
+
+
+def test_the_age_of_samples_keeps_its_periods_apart() -> None:
+    """99 % of a normal distribution are within 2.326 standard deviations: 2 ± 1.163 ms and 1 ± 0.2326 periods."""
+    task, twin = load_task("pendubot-swingup"), aged(measured_twin())
+    age = sensor_age(task, twin)
+    assert (age.lower_s, age.upper_s) == pytest.approx((0.000837, 0.003163))
+    assert (age.lower_periods, age.upper_periods) == pytest.approx((0.7674, 1.2326))
+    trained = training_task(task, twin).sensor_delay
+    assert (trained.lower_s, trained.lower_periods) == (0.0, 0.0)
+    assert (trained.upper_s, trained.upper_periods) == pytest.approx((0.006326, 2.4652))
+    own = replace(task, sensor_delay=Delay(upper_s=0.001))
+    assert sensor_age(own, aged(measured_twin(), identified=False)) == own.sensor_delay
+    assert training_task(own, measured_twin()).sensor_delay == own.sensor_delay
+
+
+def test_a_delay_fitted_at_one_rate_counts_as_seconds_and_the_report_says_so() -> None:
+    """10 ± 1 ms: 12.326 ms with 99 %. With 0.5 periods of the policy's 2 ms in addition, 1 ms more."""
+    task, silent = load_task("pendubot-swingup"), replace(measured_twin(), timing=Timing())
+    (like, _) = aged(silent).parameters
+    delay = like.model_copy(update={"name": DELAY, "value": 0.010, "std": 0.001})
+    one_rate = replace(silent, parameters=(delay,), covariance=np.diag([1e-6]))
+    assert lag_range(task, one_rate) == pytest.approx((0.007674, 0.012326))
+    said = dict(motor_rows(one_rate))
+    assert said["from command to measured position"].startswith(
+        "10.0 ms, counted as constant: how much of it are periods"
+    )
+    assert "age of sensor samples" not in said
+    periods = like.model_copy(update={"name": DELAY_PERIODS, "value": 0.5, "std": 0.0, "upper": 4.0})
+    both = replace(silent, parameters=(delay, periods), covariance=np.diag([1e-6, 0.0]))
+    assert lag_range(task, both) == pytest.approx((0.008674, 0.013326))
+    assert dict(motor_rows(both))["from command to measured position"].startswith(
+        "0.50 ± 0.00 periods of the loop + 10.0"
+    )
+
+
+def test_samples_minutes_old_are_refused() -> None:
+    (seconds, periods) = aged(measured_twin()).parameters
+    twin = replace(aged(measured_twin()), parameters=(seconds.model_copy(update={"std": 1e3}), periods))
+    with pytest.raises(TwinError, match="at most 10 s can be simulated"):
+        sensor_age(load_task("pendubot-swingup"), twin)
 
 
 def test_radians_of_hinges_say_nothing_about_metres_of_slides() -> None:

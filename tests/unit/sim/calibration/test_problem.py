@@ -72,7 +72,17 @@ def test_where_the_model_errs_starts_take_out_next_to_nothing(pendulum: Robot, e
 def test_only_the_named_parameters_are_fitted(pendulum: Robot, record: Recorder) -> None:
     log = record(pendulum, TRUTH, seed=5, seconds=3.0)
     twin = calibrate(pendulum, [log], only=("hinge.friction",), num_threads=1).twin
-    assert [parameter.name for parameter in twin.parameters] == ["hinge.friction"]
+    # The others are there as what nobody has fitted: at their priors, with their uncertainty.
+    assert [parameter.name for parameter in twin.parameters if parameter.identified] == ["hinge.friction"]
+    known = {parameter.name: parameter for parameter in catalogue(pendulum, "effort")}
+    assert {parameter.name for parameter in twin.parameters} == set(known)
+    assert set(twin.unconstrained) == set(known) - {"hinge.friction"}
+    for row, parameter in enumerate(twin.parameters[1:], start=1):
+        prior = known[parameter.name]
+        assert (parameter.value, parameter.std) == (prior.prior, prior.prior_std)
+        assert twin.covariance[row, row] == pytest.approx(prior.prior_std**2)
+    masses = twin.draw(400, seed=0)[:, [parameter.name for parameter in twin.parameters].index("arm.mass")]
+    assert masses.std() == pytest.approx(known["arm.mass"].prior_std, rel=0.15)
     with pytest.raises(UnknownNameError, match=r"did you mean hinge\.friction"):
         calibrate(pendulum, [log], only=("hinge.fiction",))
 

@@ -357,7 +357,7 @@ class TestSpotCheck:
     def test_a_stated_error_does_not_replace_the_bound(self, pendulum: Robot, twin: Twin) -> None:
         """An error of 0.002 rad, and a motion of which a tenth is below its half."""
         small = GOOD.model_copy(update={"motion": (1e-6,)})
-        assert spot_check(with_sample(replace(twin, residuals=small)), pendulum) == ""  # the floor of 0.01 rad
+        assert spot_check(replace(with_sample(twin), residuals=small), pendulum) == ""  # the floor of 0.01 rad
         sampled = with_sample(twin)
         assert sampled.sample is not None
         far = tuple(tuple(0.05 + x for x in row) for row in sampled.sample.target)
@@ -365,6 +365,25 @@ class TestSpotCheck:
         error = tuple(sample_error(moved, sampled.model()).tolist())
         said = spot_check(replace(sampled, residuals=small, sample=moved.model_copy(update={"rmse": error})), pendulum)
         assert "more than 2 times the bound 0.0100" in said
+
+    @pytest.mark.parametrize(
+        ("motion", "said"),
+        [
+            # One window of 0.25 s at rest: any twin replays it.
+            (0.2, "hinge: 1 of its held-out windows move by 0 (root mean square), all of them by 0.2"),
+            (0.0, "move by 0 at most (root mean square), at least 0.002 rad or m are needed"),
+        ],
+    )
+    def test_a_sample_at_rest_is_none(self, pendulum: Robot, twin: Twin, motion: float, said: str) -> None:
+        still = with_sample(replace(twin, residuals=GOOD.model_copy(update={"motion": (0.0,)})))
+        assert still.sample is not None
+        at_rest = still.sample.model_copy(
+            update={"target": (still.sample.start[0][:1] * len(still.sample.sample_s[0]),)}
+        )
+        at_rest = at_rest.model_copy(update={"rmse": tuple(sample_error(at_rest, still.model()).tolist())})
+        assert at_rest.rmse == (0.0,)
+        stated = GOOD.model_copy(update={"motion": (motion,)})
+        assert said in spot_check(replace(still, residuals=stated, sample=at_rest), pendulum)
 
     @pytest.mark.parametrize("field", ["start", "controls", "target"])
     def test_a_sample_of_another_robot_diverges(self, pendulum: Robot, twin: Twin, field: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from physai.sdk.base.errors import TaskError
@@ -165,6 +165,31 @@ def test_a_sensor_sample_is_exactly_as_old_as_drawn(slider_task: TaskMaker, age:
         assert np.array_equal(seen[step], true[max(0, step - age)])
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(1, 4))
+def test_periods_follow_the_rate_and_seconds_do_not(
+    slider_task: TaskMaker, periods: int, steps: int, repeat: int
+) -> None:
+    """Steps of 10 ms in control periods of 10 to 40 ms; a lag of commands is exact to a physics step. An age of half a
+    period more is rounded up or down, as its floating-point numbers have it."""
+    assume(2 * (steps % repeat) != repeat)
+    task = slider_task()
+    control_dt = repeat * PHYSICS_DT
+    timing = task.contract.timing.model_copy(update={"control_dt": control_dt, "decimation": repeat})
+    delay = Delay(lower_s=steps * PHYSICS_DT, upper_s=steps * PHYSICS_DT, lower_periods=periods, upper_periods=periods)
+    contract = task.contract.model_copy(update={"timing": timing})
+    late = replace(task, contract=contract, action_delay=delay, sensor_delay=delay)
+    env = Environment(late, 1, num_threads=1)
+    env.reset()
+    lag, age = periods * repeat + steps, round((periods * repeat + steps) / repeat)
+    true = [0.0]
+    for period in range(1, 9):
+        seen = push(env, 2.0).sensors["joint_vel"][0, 0]
+        true.append(max(0, period * repeat - lag) * 2.0 / LIGHT_KG * PHYSICS_DT)
+        assert env.view.qvel[0, 0] == pytest.approx(true[period])
+        assert seen == pytest.approx(true[max(0, period - age)])
+
+
 def test_each_world_sees_the_age_it_drew(slider_task: TaskMaker) -> None:
     delay = Delay(lower_s=0.04, upper_s=0.16)
     env = Environment(slider_task(sensor_delay=delay), 100, num_threads=1)
@@ -315,6 +340,8 @@ def test_noise_on_an_unknown_sensor_is_refused(slider_task: TaskMaker) -> None:
 def test_a_delay_that_is_none_is_refused(bounds: tuple[float, float]) -> None:
     with pytest.raises(TaskError, match=r"delay: range is \["):
         Delay(lower_s=bounds[0], upper_s=bounds[1])
+    with pytest.raises(TaskError, match=r"delay: range is \[.* periods"):
+        Delay(lower_periods=bounds[0], upper_periods=bounds[1])
 
 
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])

@@ -11,7 +11,7 @@ from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import channel
 from physai.sim.twin.record import MAX_NUMBERS, ReplaySample
-from physai.sim.twin.spot_check import sample_error
+from physai.sim.twin.spot_check import MOTION_SHARE, sample_error
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ def replay_sample(twin: Twin, robot: Robot, score: ReplayScore) -> ReplaySample 
     count = min(WINDOWS, MAX_NUMBERS // max(1, steps * max(1, model.nu)))
     if not count:
         return None
-    windows = score.windows.thinned(count)
+    windows = moving_windows(score.windows, count)
     drive = choose_drive(robot, windows.logs)
     through = channel(robot.spec.joint_names, [parameter.name for parameter in twin.parameters], twin.values[None])
     simulator = Simulator(model, windows, drive, num_threads=1)
@@ -46,6 +46,15 @@ def replay_sample(twin: Twin, robot: Robot, score: ReplayScore) -> ReplaySample 
     )
     error = sample_error(sample, model)
     return sample.model_copy(update={"rmse": tuple(error.tolist())}) if np.isfinite(error).all() else None
+
+
+def moving_windows(windows: Windows, count: int) -> Windows:
+    """Return evenly spaced windows; for a joint that hardly moves in them, also the one in which it moves most."""
+    even = np.unique(np.linspace(0, len(windows) - 1, count).round().astype(np.int64))
+    still = np.flatnonzero(~(windows.subset(even).motion() >= MOTION_SHARE * windows.motion()))
+    squared = windows.by_channel(((windows.target - windows.joint_pos[:, None]) ** 2).mean(axis=1))
+    most = np.unique(squared[:, still].argmax(axis=0))[:count]
+    return windows.subset(np.unique([*most.tolist(), *even[: count - len(most)].tolist()]))
 
 
 def _true_positions(windows: Windows) -> Array:

@@ -51,6 +51,7 @@ class Simulator:
         # Nothing drives a robot without actuators, and a thrown object has none.
         driven = zip(windows.logs, through, strict=True) if model.nu else ()
         self._signals = [DriveSignal(log, drive, one) for log, one in driven]
+        self._periods_s = [float(np.median(np.diff(log.time))) for log in windows.logs]
         self.steps = max(1, round(windows.window_s / float(model.opt.timestep)))
         self._threads = num_threads
         self._gains = gains
@@ -81,8 +82,7 @@ class Simulator:
         parts: list[Array] = []
         for first in range(0, count, self.variants_at_once):
             part = slice(first, min(count, first + self.variants_at_once))
-            through = LogChannel(channel.delay_s[part], channel.effort_bias[part])
-            parts.append(self._positions({name: values[part] for name, values in fields.items()}, through))
+            parts.append(self._positions({name: values[part] for name, values in fields.items()}, channel.part(part)))
         return np.concatenate(parts)
 
     def _positions(self, fields: Mapping[str, Array], channel: LogChannel) -> Array:
@@ -133,8 +133,9 @@ class Simulator:
         if not self.model.nu:
             return np.zeros((len(channel.delay_s) * len(self.windows), self.steps, 0))
         # Most variants of a fit share one delay: build each distinct input only once.
-        delays, which = np.unique(channel.delay_s, return_inverse=True)
-        signals = [self._drive(float(delay)) for delay in delays]
+        both = np.stack([channel.delay_s, channel.delay_periods], axis=1)
+        delays, which = np.unique(both, axis=0, return_inverse=True)
+        signals = [self._drive(float(seconds), float(periods)) for seconds, periods in delays]
         controls = np.zeros((len(which), len(self.windows), self.steps, self.model.nu))
         for variant, number in enumerate(which):
             for joint, actuator in enumerate(self._actuators):
@@ -145,13 +146,15 @@ class Simulator:
                     controls[variant, :, :, actuator] = signals[number][:, :, joint] + shift
         return controls.reshape(-1, self.steps, self.model.nu)
 
-    def _drive(self, delay_s: float) -> Array:
-        """Return the input of each window at each step with a command delay, shape (W, steps, J)."""
+    def _drive(self, delay_s: float, periods: float) -> Array:
+        """Return the input of each window at each step with a delay, shape (W, steps, J)."""
         offsets = float(self.model.opt.timestep) * np.arange(self.steps + 1) - delay_s
         windows = self.windows
         return np.concatenate(
             [
-                signal.means(windows.start_s[windows.log_index == number][:, None] + offsets)
+                signal.means(
+                    windows.start_s[windows.log_index == number][:, None] + offsets - periods * self._periods_s[number]
+                )
                 for number, signal in enumerate(self._signals)
             ]
         )

@@ -13,7 +13,7 @@ from physai.sim.tasks.task import Delay, Task
 
 
 def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> torch.Tensor:
-    """Whole periods of lag per world, uniform over the delay's range, int64, shape (len(seeds),)."""
+    """Whole periods of lag per world, uniform over the range in seconds, int64, shape (len(seeds),); see `Delay.at`."""
     lower, upper = round(delay.lower_s / period_s), round(delay.upper_s / period_s)
     draw = uniform(seeds, Stream.DELAY, 2)[:, column]
     return lower + torch.floor(draw * (upper - lower + 1)).long()
@@ -43,8 +43,8 @@ class DeviceSensors:
         span, filtered = (self._readings.span, self._readings.filtered) if active else (0, False)
         self._positions = torch.zeros(span, count, joints, device=device)
         self._smooth = torch.zeros(count, width if filtered else 0, device=device)
-        self._delay, self._step_dt = task.sensor_delay, step_dt
-        depth = 1 + (round(task.sensor_delay.upper_s / step_dt) if active else 0)
+        self._delay, self._step_dt = task.sensor_delay.at(task.contract.timing.control_dt), step_dt
+        depth = 1 + (round(self._delay.upper_s / step_dt) if active else 0)
         self._past = torch.zeros(depth, count, width, device=device)
         self._lag = torch.zeros(count, dtype=torch.int64, device=device)
         self._fresh = torch.ones(count, dtype=torch.bool, device=device)
@@ -116,7 +116,7 @@ class DeviceDelay:
         self._columns = torch.tensor(actuator_columns(task, engine.model), device=device)
         timing = task.contract.timing
         self._decimation, self._physics_dt = timing.decimation, timing.physics_dt
-        self._delay = task.action_delay if active else Delay()
+        self._delay = task.action_delay.at(timing.control_dt) if active else Delay()
         depth = round(self._delay.upper_s / timing.physics_dt) // self._decimation + 2
         worlds, dtype = engine.num_worlds, self._ctrl.dtype
         self._past = torch.zeros(depth, worlds, len(self._columns), dtype=dtype, device=device)

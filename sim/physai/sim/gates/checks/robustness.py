@@ -7,7 +7,9 @@ from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, RateR
 from physai.sim.gates.checks.success import explain
 from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.settings import ConditionSettings
+from physai.sim.tasks.task import Delay
 from physai.sim.twin.conditions import Condition
+from physai.sim.twin.measured_task import sensor_age
 
 NAMES = ("measured", "twice", "pushes", "payload")
 """Conditions in the order in which they are played and reported."""
@@ -20,7 +22,7 @@ class RobustnessGate(Gate):
     question = "Is it robust to delay, noise, jitter, pushes and payload?"
 
     def method(self, context: Context) -> str:
-        return "; ".join(f"{name}: {describe_condition(context.conditions[name])}" for name in NAMES) + (
+        return "; ".join(f"{name}: {_described(context, name)}" for name in NAMES) + (
             ". The same seeds as in `success`, one sequential test each."
         )
 
@@ -48,7 +50,7 @@ class RobustnessGate(Gate):
             return finding
         for worst in (name for name in NAMES if runs[name].test.outcome is outcome):
             run, target = runs[worst], _settings(context, worst).target
-            what = describe_condition(context.conditions[worst])
+            what = _described(context, worst)
             rate = f"Under {worst!r} ({what}) {run.test.successes} of {run.test.trials} episodes succeed"
             finding.outcome = outcome
             # Pushes and a payload come from no recording, so neither delay nor rounding can explain a failure there.
@@ -83,9 +85,17 @@ def _together(context: Context) -> Generator[Sequence[Batch], list[BatchResult],
     return {name: runs[name] for name in NAMES}
 
 
-def describe_condition(condition: Condition) -> str:
-    """Describe a condition in words."""
+def _described(context: Context, name: str) -> str:
+    subject, condition = context.subject, context.conditions[name]
+    return describe_condition(condition, sensor_age(subject.task, subject.twin))
+
+
+def describe_condition(condition: Condition, age: Delay) -> str:
+    """Describe a condition in words, with the age of sensor samples before its scale."""
     parts = [f"delay {1e3 * condition.lag_upper_s:.1f} ms"]
+    oldest = age.scaled(condition.sensor_lag_scale)
+    if oldest != Delay():
+        parts.append(f"sensor samples up to {oldest.upper_text} old")
     if condition.noise_scale != 1.0:
         parts.append(f"noise × {condition.noise_scale:g}")
     if condition.late_periods:

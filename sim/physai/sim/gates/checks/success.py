@@ -19,6 +19,7 @@ from physai.sim.gates.checks.gate import (
     run_rate_test,
 )
 from physai.sim.gates.execution.batch import Batch, BatchResult
+from physai.sim.twin.measured_task import sensor_age
 
 RECOVERED = 0.5
 """A suspect is the cause if at least this share of the failed episodes succeeds without it."""
@@ -141,7 +142,9 @@ def attribute(
     condition = batch.condition
     # The same seeds without any delay: what then still fails is not caused by timing.
     prompt = replace(condition, name="no-delay", lag_lower_s=0.0, lag_upper_s=0.0, sensor_lag_scale=0.0, late_periods=0)
-    if condition.lag_upper_s > 0.0 or condition.late_periods or context.subject.task.sensor_delay.upper_s > 0.0:
+    task = context.subject.task
+    aged = sensor_age(task, context.subject.twin).at(task.contract.timing.control_dt).upper_s > 0.0
+    if condition.lag_upper_s > 0.0 or condition.late_periods or aged:
         suspects.append((Cause.TIMING, "without delays the same episodes succeed", replace(batch, condition=prompt)))
     if suspects:
         answers = yield [suspect for _, _, suspect in suspects]

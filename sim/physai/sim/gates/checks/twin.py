@@ -27,8 +27,9 @@ class TwinGate(DirectGate):
         return (
             "held-out error below its bound on every joint, significantly below the nominal robot's on one and above "
             "it on none; no changed twin replays them significantly better; command lag that of the held-out "
-            "recordings where they identify one; the sample's error that of the twin file; where recorded runs of "
-            "policies were compared with runs in the twin, none contradicts it and at least one is reproduced"
+            "recordings where they identify one; the sample's error that of the twin file, in motion of every joint; "
+            "where recorded runs of policies were compared with runs in the twin, none contradicts it and at least one "
+            "is reproduced"
         )
 
     def check(self, context: Context) -> GateFinding:

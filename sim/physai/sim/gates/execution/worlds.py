@@ -77,13 +77,14 @@ def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] 
         engine.parameters_changed(np.full(len(seeds), bool(fields)))
     env = Environment(under, len(seeds), engine=engine)
     timing = task.contract.timing
+    lag, age = under.action_delay.at(timing.control_dt), under.sensor_delay.at(timing.control_dt)
     return Worlds(
         env=env,
         task=under,
         seeds=seeds,
         values=values,
-        lag_s=draw_lags(under.action_delay, timing.physics_dt, seeds, 1) * timing.physics_dt,
-        sensor_age_s=draw_lags(under.sensor_delay, env.step_dt, seeds, 0) * env.step_dt,
+        lag_s=draw_lags(lag, timing.physics_dt, seeds, 1) * timing.physics_dt,
+        sensor_age_s=draw_lags(age, env.step_dt, seeds, 0) * env.step_dt,
     )
 
 

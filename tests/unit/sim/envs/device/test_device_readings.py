@@ -35,7 +35,9 @@ def test_both_read_the_same(models: str, repeat: int) -> None:
     """Up to rounding: a position in float32 up to 8 rad is off by 5e-7, its difference over 2 ms by 5e-4 rad/s. Where
     rounding decides between two steps, the position differs by a whole one, in no more than one reading of 50."""
     base = load_task("pendubot-swingup")
-    task = replace(base, sensors=MODELS[models], sensor_delay=Delay(lower_s=0.0, upper_s=0.012), episode_length_s=0.09)
+    age = Delay(lower_s=0.0, upper_s=0.008, upper_periods=2.0)  # up to 12 ms
+    lag = Delay(lower_s=0.002, upper_s=0.002, lower_periods=1.0, upper_periods=1.0)
+    task = replace(base, sensors=MODELS[models], sensor_delay=age, action_delay=lag, episode_length_s=0.09)
     options: dict[str, Any] = {"seed": 3, "randomise": True, "action_repeat": repeat}
     host = Environment(task, WORLDS, num_threads=1, **options)
     device = DeviceEnvironment(task, TorchMujoco(task, WORLDS), **options)
