@@ -14,6 +14,7 @@ from physai.sim.calibration.closed_loop.closed_loop import run_closed_loop
 from physai.sim.calibration.closed_loop.offsets import RunOffsets, prior_offset, run_offsets
 from physai.sim.logs import RobotLog
 from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.sim.twin.record import FittedParameter, LogRecord, Logs, SensorNoise, Timing
 from physai.sim.twin.twin import Twin, nominal_twin
@@ -118,6 +119,35 @@ def test_where_gravity_does_not_show_it_a_run_keeps_the_prior(task: Task, spring
     assert found.mean == pytest.approx(np.full((3, 2, 1), mean[0]), abs=1e-6)
     assert found.std == pytest.approx(np.full((2, 1), 0.03), rel=1e-6)
     assert run_offsets(twin_of(), task, logs, twin.draw(3, 0)) is None
+
+
+def test_a_run_too_short_to_be_replayed_keeps_the_prior(balancer: Task, logs: tuple[RobotLog, ...]) -> None:
+    """Nine samples are 0.16 s; a window is 0.25 s long."""
+    whole, other = logs[:2]
+    assert other.joint_vel is not None
+    short = replace(
+        other,
+        time=other.time[:9],
+        joint_pos=other.joint_pos[:9],
+        joint_vel=other.joint_vel[:9],
+        command=other.command[:9],
+    )
+    twin = twin_of(balancer, *FITTED)
+    mean, spread = prior_offset(balancer, twin)
+    found = run_offsets(twin, balancer, (whole, short), twin.values[None])
+    assert found is not None
+    assert found.mean[0, 1] == pytest.approx(mean)
+    assert found.std[1] == pytest.approx(spread)
+    assert found.std[0] < 0.5 * spread
+
+
+def test_servos_have_no_estimate() -> None:
+    """Their targets have the encoders' offset, too."""
+    reach = load_task("ur10e-reach")
+    offsets = LogRecord(name="a", sha256="a" * 64, joint_pos_offset=(0.02,) * 6, joint_pos_offset_std=(1e-3,) * 6)
+    twin = replace(nominal_twin(reach.robot), logs=Logs(train=(offsets,)))
+    assert prior_offset(reach, twin)[1].all()
+    assert run_offsets(twin, reach, (), np.zeros((1, 0))) is None
 
 
 def test_draws_have_the_covariance_and_equal_seeds_are_equal() -> None:
