@@ -28,17 +28,25 @@ class HiddenRobot:
     """Range of the delay of commands; each run draws its own."""
     pos_std: float = 0.002
     vel_std: float = 0.02
+    offset: tuple[float, float] = (0.0, 0.0)
+    """Mean and standard deviation of the encoder's offset; each run has its own, see `offset_of`."""
+    start: tuple[float, float] = (0.5, 1.0)
+    """Range of the distance from the middle at the start."""
+
+    def offset_of(self, seed: int) -> float:
+        """Measured minus true position in the run with this seed."""
+        return self.offset[0] + self.offset[1] * float(np.random.default_rng([seed, 1]).normal())
 
 
 def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: int, name: str = "run") -> RobotLog:
-    """One run of an episode's length, from rest 0.5 to 1 m left or right of the middle."""
+    """One run of an episode's length, from rest left or right of the middle."""
     random, timing = np.random.default_rng(seed), task.contract.timing
     model: Any = calibration_model(task.robot)
     for field, rows in model_fields(model, list(robot.values), np.array([list(robot.values.values())])).items():
         getattr(model, field)[...] = rows[0]
     mujoco.mj_setConst(model, mujoco.MjData(model))
     data: Any = mujoco.MjData(model)
-    data.qpos[0] = random.choice((-1.0, 1.0)) * random.uniform(0.5, 1.0)
+    data.qpos[0] = random.choice((-1.0, 1.0)) * random.uniform(*robot.start)
     # Whole physics steps, both ends included, as the twin draws them.
     low, high = (round(end / timing.physics_dt) for end in robot.lag_s)
     lag = int(random.integers(low, high + 1))
@@ -48,6 +56,7 @@ def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: in
     policy.reset(1)
     for step in range(steps):
         measured[step] = data.qpos[0] + robot.pos_std * random.normal(), data.qvel[0] + robot.vel_std * random.normal()
+        measured[step, 0] += robot.offset_of(seed)
         fields = {"joint_pos": measured[None, step, :1], "joint_vel": measured[None, step, 1:]}
         command = policy({key: value.astype(np.float32) for key, value in fields.items()}, {})
         sent[step] = float(command["joint_effort_target"][0, 0])

@@ -233,10 +233,10 @@ def _disturbances(task: Task) -> str:
 
 
 def _noise(model: SensorModel) -> str:
-    noise, bias = _range(model.noise_std), _range(model.bias)
+    noise, bias, mean = _range(model.noise_std), _range(model.bias), _range(model.bias_mean)
     parts = [
         f"noise σ {noise}" if noise != "0" or not model.difference_span else "",
-        f"constant offset up to {bias}" if bias != "0" else "",
+        f"constant offset {mean} ± {bias}" if mean != "0" else f"constant offset up to {bias}" if bias != "0" else "",
         f"steps of {model.resolution:g}" if model.resolution else "",
         f"low-pass filter of {1e3 * model.time_constant_s:g} ms" if model.time_constant_s else "",
         f"difference of joint_pos over {model.difference_span}" if model.difference_span else "",

@@ -39,7 +39,8 @@ class SensorLayout:
     noise_std: npt.NDArray[np.float32]
     """Standard deviation of the noise of each column."""
     bias: npt.NDArray[np.float32]
-    """Greatest constant offset of each column."""
+    """Greatest deviation of the constant offset of each column from its mean."""
+    bias_mean: npt.NDArray[np.float32]
     readings: Readings
 
     @classmethod
@@ -63,10 +64,10 @@ class SensorLayout:
         for name, size in fields.items():
             slices[name] = slice(width, width + size)
             width += size
-        std, bias = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        std, bias, mean = np.zeros((3, width), np.float32)
         for name, part in slices.items():
             model = task.sensors.get(name, SensorModel())
-            for array, values in ((std, model.noise_std), (bias, model.bias)):
+            for array, values in ((std, model.noise_std), (bias, model.bias), (mean, model.bias_mean)):
                 if isinstance(values, tuple) and len(values) != fields[name]:
                     raise TaskError(
                         f"task {task.name}: the sensor model of {name} has {len(values)} values, it has {fields[name]}"
@@ -74,14 +75,19 @@ class SensorLayout:
                 array[part] = values
         sources = [_source(name, task, engine) for name in fields]
         readings = Readings(slices, task.sensors, step_dt=step_dt)
-        return cls({name: slices[name] for name in visible}, sources, std, bias, readings)
+        return cls({name: slices[name] for name in visible}, sources, std, bias, mean, readings)
 
 
 class SensorPipeline:
     """Turns the true state into the sensor fields a policy gets."""
 
-    def __init__(self, task: Task, engine: Engine, *, step_dt: float, active: bool) -> None:
+    def __init__(
+        self, task: Task, engine: Engine, *, step_dt: float, active: bool, joint_pos_offset: Array | None = None
+    ) -> None:
         """Prepares the fields the contract's graph reads; `active` switches errors, filters and delay on.
+
+        `joint_pos_offset` are constant offsets of the positions' readings in all episodes of each world [rad or m],
+        shape (num_worlds, joints); None to draw them.
 
         Raises:
             TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
@@ -89,11 +95,13 @@ class SensorPipeline:
         layout = SensorLayout.of(task, engine, step_dt)
         self._slices, self._sources, width = layout.slices, layout.sources, len(layout.noise_std)
         self._active = active
-        self._std, self._bias_range = layout.noise_std, layout.bias
+        self._std, self._bias_mean, self._bias_range = layout.noise_std, layout.bias_mean, layout.bias
+        self._biased = active and bool(self._bias_range.any() or self._bias_mean.any())
         self._noisy = active and bool(self._std.any())
         self._quat = self._slices.get("imu_quat") if active else None
         self._bias = np.zeros((engine.num_worlds, width), np.float32)
         self._readings = layout.readings
+        self._given = joint_pos_offset
         joints = self._readings.position.stop - self._readings.position.start
         span, filtered = (self._readings.span, self._readings.filtered) if active else (0, False)
         self._positions = np.zeros((span, engine.num_worlds, joints), np.float32)
@@ -113,9 +121,11 @@ class SensorPipeline:
         self._fresh |= mask
         if not self._active:
             return
-        if self._bias_range.any():
+        if self._biased:
             draw = uniform(seeds, Stream.NOISE, self._bias.shape[1])
-            self._bias[mask] = (2.0 * draw - 1.0) * self._bias_range
+            self._bias[mask] = self._bias_mean + (2.0 * draw - 1.0) * self._bias_range
+        if self._given is not None and self._readings.position.stop:
+            self._bias[mask, self._readings.position] = self._given[mask]
         if len(self._past) > 1:
             self._lag[mask] = draw_lags(self._delay, self._step_dt, seeds, column=0)
 

@@ -38,6 +38,7 @@ class Environment:
         engine: Engine | None = None,
         keep_final: bool = False,
         dump_folder: Path | None = None,
+        joint_pos_offset: Array | None = None,
     ) -> None:
         """Builds the worlds; call `reset` before `step`.
 
@@ -54,6 +55,8 @@ class Environment:
             keep_final: also measure what the policy would have seen after the last step of an episode.
             dump_folder: where to write the states that `physai.sim.envs.divergence_replay` needs of diverged worlds;
                 costs a copy of the state per step.
+            joint_pos_offset: constant offsets of the positions' readings of each world [rad or m], shape (num_worlds,
+                joints), if `randomise`; drawn for each episode if None.
 
         Raises:
             TaskError: the task asks for what its model does not have.
@@ -84,7 +87,9 @@ class Environment:
             raise TaskError(f"task {task.name}: push.velocity has {given} values, the model {needed} velocities")
         self._hold_steps = max(1, self._steps(task.success.hold_s))
         self._parameters = ParameterDraws(task, self.engine) if randomise else None
-        self._sensors = SensorPipeline(task, self.engine, step_dt=self.step_dt, active=randomise)
+        self._sensors = SensorPipeline(
+            task, self.engine, step_dt=self.step_dt, active=randomise, joint_pos_offset=joint_pos_offset
+        )
         self._delay = ActionDelay(task, self.engine, active=randomise, periods=action_repeat)
         self._worlds = np.arange(first_world, first_world + num_worlds)
         self._allocate()

@@ -154,7 +154,9 @@ class SensorModel:
     noise_std: float | tuple[float, ...] = 0.0
     """Standard deviation of white noise per sample, in the field's unit."""
     bias: float | tuple[float, ...] = 0.0
-    """Greatest constant offset, drawn per element and episode, in the field's unit."""
+    """Greatest deviation of a constant offset from `bias_mean`, drawn per element and episode, in the field's unit."""
+    bias_mean: float | tuple[float, ...] = 0.0
+    """Mean of the constant offset, in the field's unit."""
     resolution: float = 0.0
     """Step of the reading, in the field's unit; 0 for none."""
     time_constant_s: float = 0.0
@@ -169,6 +171,8 @@ class SensorModel:
             values = np.asarray(getattr(self, name), np.float64)
             if not (np.isfinite(values).all() and (values >= 0.0).all()):
                 raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
+        if not np.isfinite(np.asarray(self.bias_mean, np.float64)).all():
+            raise TaskError(f"sensor model: bias_mean is {self.bias_mean}, it must be finite")
         if not 0 <= self.difference_span <= MAX_DIFFERENCE_SPAN:
             raise TaskError(
                 f"sensor model: difference_span is {self.difference_span}, it must be 0 to {MAX_DIFFERENCE_SPAN}"

@@ -3,11 +3,12 @@
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.robot import JointSpec
@@ -20,6 +21,7 @@ from physai.sim.twin.twin import Twin
 
 Z_P99 = 2.326
 """99th percentile of a normal distribution, in standard deviations."""
+Z_P975 = 1.960
 
 TRAINING_MARGIN = 2.0
 """Training draws delays up to this multiple of the measured 99th percentile, as validation doubles the delay."""
@@ -107,9 +109,9 @@ def measured_sensors(
 ) -> dict[str, SensorModel]:
     """Return the sensor models of a task with noise times `scale`, and what the twin measured instead of the task's.
 
-    A joint gets the noise, and the offset of its position, of the worst joint of its kind: radians of the links say
-    nothing about metres of the fingers. A speed that the robot computes from positions is computed in the same way from
-    the positions' readings at the policy's own rate. Its noise is then theirs.
+    A joint gets the noise of the worst joint of its kind: radians of the links say nothing about metres of the fingers.
+    A speed that the robot computes from positions is computed in the same way from the positions' readings at the
+    policy's own rate. Its noise is then theirs.
     """
     models = {name: replace(model, noise_std=_scaled(model.noise_std, scale)) for name, model in sensors.items()}
     kinds = [joint.kind == "prismatic" for joint in joints]
@@ -135,11 +137,14 @@ def measured_sensors(
             time_constant_s=max(joint.joint_vel_time_constant_s for joint in twin.sensors),
         )
     position = models.get("joint_pos", SensorModel())
-    own = np.broadcast_to(np.asarray(position.bias, np.float64), len(kinds)).tolist()
-    found = _position_bias(twin, kinds)
-    if any(bias is not None for bias in found):
-        bias = _one_or_each(default if one is None else one for one, default in zip(found, own, strict=True))
-        models["joint_pos"] = replace(position, bias=bias)
+    own = [np.broadcast_to(np.asarray(one, np.float64), len(kinds)) for one in (position.bias_mean, position.bias)]
+    found = position_offsets(twin, kinds)
+    if found.shown.any():
+        mean, reach = (
+            _one_or_each(np.where(found.shown, one, default).tolist())
+            for one, default in zip((found.mean, SPREAD_TO_REACH * found.std), own, strict=True)
+        )
+        models["joint_pos"] = replace(position, bias_mean=mean, bias=reach)
     return models
 
 
@@ -163,27 +168,69 @@ OFFSET_MEASURED = 0.5
 """Share of its prior's standard deviation below which the offset of a recording counts as measured."""
 
 
-def _position_bias(twin: Twin, kinds: Sequence[bool]) -> list[float | None]:
-    """Return the greatest offset of each joint's position in an episode [rad or m]; None if the recordings show none.
+SPREAD_TO_REACH = math.sqrt(3.0)
+"""A uniform distribution over ±a has the standard deviation a/√3."""
 
-    Each episode draws its own, uniformly, as each recording had its own: the draws have the standard deviation of the
-    offsets over the recordings, of the joint of its kind where it is largest.
+
+@dataclass(frozen=True)
+class PositionOffsets:
+    """Measured minus true positions of J joints in one more recording, or in an episode [rad or m], shape (J,) each."""
+
+    mean: Array
+    std: Array
+    shown: npt.NDArray[np.bool_]
+    """Whether the recordings show offsets of this joint, or of another of its kind."""
+
+
+def position_offsets(twin: Twin, kinds: Sequence[bool]) -> PositionOffsets:
+    """Predict the offsets of one more recording from those of the twin's recordings, see `predicted_offset`.
+
+    A joint whose own offset they do not show has as much spread as that of its kind with the most.
+
+    Args:
+        twin: the twin.
+        kinds: whether each joint is prismatic.
     """
     logs = [log for log in (*twin.logs.train, *twin.logs.held_out) if log.joint_pos_offset]
-    if not logs:
-        return [None] * len(kinds)
-    value = np.array([log.joint_pos_offset for log in logs])
-    std = np.array([log.joint_pos_offset_std for log in logs])
-    measured = std < OFFSET_MEASURED * OFFSET_STD
+    value = np.array([log.joint_pos_offset for log in logs]).reshape(len(logs), len(kinds))
+    error = np.array([log.joint_pos_offset_std for log in logs]).reshape(len(logs), len(kinds))
+    measured = error < OFFSET_MEASURED * OFFSET_STD
+    each = [predicted_offset(value[measured[:, j], j], error[measured[:, j], j]) for j in range(len(kinds))]
+    mean, own = np.array(each).reshape(len(kinds), 2).T
+    worst = np.array(_worst_of_kind(own.tolist(), kinds))
+    std = np.where((mean != 0.0) | (own > 0.0), own, worst)
+    return PositionOffsets(mean, std, (mean != 0.0) | (std > 0.0))
+
+
+def predicted_offset(value: Array, error: Array) -> tuple[float, float]:
+    """Return mean and standard deviation of the offset that one more recording of a joint would have [rad or m].
+
+    The mean x of n offsets with the standard deviation s has the standard error s/√n. The share 1 - s²/(n·x²) of it is
+    systematic, and the rest counts as spread; a single recording's offset is spread. One more recording differs by
+    t·s·√(1 + 1/n) at most in 95 of 100 cases, t with n - 1 degrees of freedom; the standard deviation returned has
+    the same interval, but is not larger than the prior's for the small number of recordings alone.
+
+    Args:
+        value: offset of each recording, shape (n,).
+        error: its standard deviation, below that of the prior.
+    """
+    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+
+    count = len(value)
+    if not count:
+        return 0.0, 0.0
     # Values are pulled to the prior's 0, by this factor of what the recording alone shows.
-    pull = np.where(measured, 1.0 - (std / OFFSET_STD) ** 2, 1.0)
+    pull = 1.0 - (error / OFFSET_STD) ** 2
+    alone, noise = value / pull, float((error**2 / pull).mean())
+    centre, freedom = float(alone.mean()), max(1, count - 1)
+    scatter = float(((alone - centre) ** 2).sum()) if count > 1 else centre**2
+    chance = max(scatter / freedom, noise) / count
+    mean = centre * (1.0 - chance / centre**2) if centre**2 > chance else 0.0
     # Less what errors of the estimates add: offsets that cannot be told from 0 must not decide over a policy.
-    squares = np.where(measured, (value / pull) ** 2 - std**2 / pull, 0.0).sum(axis=0)
-    variance = squares / np.maximum(1, measured.sum(axis=0))
-    # A uniform distribution over ±a has the standard deviation a/√3.
-    reach: list[float] = np.sqrt(3.0 * np.maximum(variance, 0.0)).tolist()
-    shown = {kind for kind, widest in zip(kinds, reach, strict=True) if widest > 0.0}
-    return [worst if kind in shown else None for worst, kind in zip(_worst_of_kind(reach, kinds), kinds, strict=True)]
+    rest = float(((alone - mean) ** 2).sum())
+    std = math.sqrt(max(0.0, rest / freedom - noise))
+    few = math.sqrt(1.0 + 1.0 / count) * float(stdtrit(freedom, 0.975)) / Z_P975
+    return mean, max(std, min(OFFSET_STD, few * std))
 
 
 def training_task(task: Task, twin: Twin) -> Task:

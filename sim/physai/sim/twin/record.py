@@ -305,8 +305,8 @@ def _require_covariance(matrix: Array) -> None:
     variance = np.diag(matrix)
     if not bool((variance >= 0.0).all()):
         raise ValueError(f"covariance has a variance below 0: {variance.min()}")
-    # Rounding of the smallest numbers is not relative to them.
-    most = np.sqrt(variance)[:, None] * np.sqrt(variance) + 1e-300
+    # Rounding of the smallest numbers is not relative to them: squares below 1e-162 are 0.
+    most = np.sqrt(variance)[:, None] * np.sqrt(variance) + 1e-150
     if not bool((np.abs(matrix) <= (1.0 + COVARIANCE_ROUNDING) * most).all()):
         raise ValueError("covariance has a correlation above 1")
     if not bool((np.abs(matrix - matrix.T) <= COVARIANCE_ROUNDING * most).all()):

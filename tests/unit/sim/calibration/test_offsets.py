@@ -15,7 +15,7 @@ from physai.sim.calibration.replay.random_effects import OffsetFit
 from physai.sim.calibration.replay.replay import replay, score_record
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
-from physai.sim.twin.measured_task import measured_sensors
+from physai.sim.twin.measured_task import measured_sensors, predicted_offset
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import OFFSET_STD
 from physai.sim.twin.record import LogRecord, Logs
@@ -116,13 +116,52 @@ def with_offsets(robot: Robot, *recordings: tuple[float, float]) -> Twin:
 
 
 def test_episodes_draw_offsets_as_far_apart_as_those_of_the_recordings(pendulum: Robot) -> None:
-    """(0.03² + 0.01² + 0.02² - 3·0.001²)/3, times 3: a uniform distribution over ±a has the variance a²/3."""
-    twin = with_offsets(pendulum, (0.03, 0.001), (-0.01, 0.001), (0.02, 0.001))
-    # The prior of 0.03 rad pulls values by (0.001/0.03)², a thousandth.
-    expected = pytest.approx(np.sqrt(9e-4 + 1e-4 + 4e-4 - 3e-6), rel=2e-3)
-    assert measured_sensors({}, pendulum.spec.joints, twin, 1.0)["joint_pos"].bias == expected
+    """Five about 0.02 rad, with squares that sum up to 1e-5 and a variance of 2.5e-6. 2.5e-6/5/0.02² = 0.125 % of the
+    mean may be chance. One more differs by √1.2·t with t = 2.776 at most, of which 1.96 are standard deviations; a
+    uniform distribution over ±a has the variance a²/3."""
+    twin = with_offsets(pendulum, *((value, 1e-4) for value in (0.018, 0.02, 0.022, 0.019, 0.021)))
+    mean, reach = 0.02 * (1.0 - 0.00125), np.sqrt(3.0 * 1.2 * (2.5e-6 - 1e-8)) * 2.776 / 1.96
     # Noise is doubled in a condition, a zero is not.
-    assert measured_sensors({}, pendulum.spec.joints, twin, 2.0)["joint_pos"].bias == expected
+    for scale in (1.0, 2.0):
+        found = measured_sensors({}, pendulum.spec.joints, twin, scale)["joint_pos"]
+        assert found.bias_mean == pytest.approx(mean, rel=1e-4)
+        assert found.bias == pytest.approx(reach, rel=1e-3)
+
+
+def test_few_offsets_far_apart_show_little_of_a_mean_and_no_more_spread_than_the_prior(pendulum: Robot) -> None:
+    """Mean 0.04/3, variance 4.33e-4; a third of it may be the mean's, 1.44e-4 of its square of 1.78e-4. The spread of
+    0.025 would grow to 0.063."""
+    twin = with_offsets(pendulum, (0.03, 0.001), (-0.01, 0.001), (0.02, 0.001))
+    found = measured_sensors({}, pendulum.spec.joints, twin, 1.0)["joint_pos"]
+    # The prior of 0.03 rad pulls values by (0.001/0.03)², a thousandth.
+    assert found.bias_mean == pytest.approx(0.04 / 3.0 * (1.0 - 1.4444 / 1.7778), rel=2e-3)
+    assert found.bias == pytest.approx(np.sqrt(3.0) * OFFSET_STD)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-0.1, 0.1), min_size=1, max_size=30), st.floats(1e-4, 0.014))
+def test_a_predicted_offset_lies_within_what_the_recordings_show(values: list[float], error: float) -> None:
+    """The mean is no further from 0 than theirs, and turned encoders have turned offsets."""
+    offsets, errors = np.array(values), np.full(len(values), error)
+    mean, std = predicted_offset(offsets, errors)
+    alone = offsets / (1.0 - (error / OFFSET_STD) ** 2)
+    assert abs(mean) <= abs(alone.mean()) + 1e-12
+    assert mean * alone.mean() >= 0.0
+    assert 0.0 <= std <= max(OFFSET_STD, 2.0 * np.abs(alone).max())
+    assert predicted_offset(-offsets, errors) == pytest.approx((-mean, std))
+    # Of many like these, the mean is theirs, and the spread that about it.
+    many, spread = predicted_offset(np.tile(offsets, 2000), np.tile(errors, 2000))
+    noise = error**2 / (1.0 - (error / OFFSET_STD) ** 2)
+    assert many == pytest.approx(alone.mean(), abs=2e-3)
+    assert spread**2 == pytest.approx(max(0.0, alone.var() - noise), rel=0.01, abs=1e-6)
+
+
+def test_one_recordings_offset_is_spread_not_a_mean(pendulum: Robot) -> None:
+    """0.001 of one recording, times √2·12.706/1.96: it says next to nothing of how much others differ."""
+    twin = with_offsets(pendulum, (0.001, 1e-6))
+    found = measured_sensors({}, pendulum.spec.joints, twin, 1.0)["joint_pos"]
+    assert found.bias_mean == 0.0
+    assert found.bias == pytest.approx(np.sqrt(3.0) * 0.001 * np.sqrt(2.0) * 12.706 / 1.96, rel=1e-3)
 
 
 def test_offsets_that_nothing_shows_leave_the_tasks_own(pendulum: Robot) -> None:

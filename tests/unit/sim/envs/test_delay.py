@@ -257,6 +257,32 @@ def test_a_bias_lasts_for_an_episode(slider_task: TaskMaker) -> None:
     assert abs(np.corrcoef(both.T)[0, 1]) < 0.2
 
 
+def test_a_bias_is_drawn_about_its_mean(slider_task: TaskMaker) -> None:
+    """Within 0.3 of -1; of 2000 uniform numbers the extreme ones are within a hundredth of the ends."""
+    for reach in (0.3, 0.0):
+        task = slider_task(sensors={"joint_vel": SensorModel(bias=reach, bias_mean=(-1.0, 0.0))})
+        found = Environment(task, 2000, num_threads=1).reset().sensors["joint_vel"]
+        for column, mean in ((0, -1.0), (1, 0.0)):
+            assert found[:, column].min() == pytest.approx(mean - reach, abs=0.01)
+            assert found[:, column].max() == pytest.approx(mean + reach, abs=0.01)
+    with pytest.raises(TaskError, match="bias_mean is nan"):
+        SensorModel(bias_mean=math.nan)
+
+
+def test_given_offsets_take_the_place_of_drawn_ones(slider_task: TaskMaker) -> None:
+    """In every episode, and in the positions alone."""
+    sensors = {"joint_pos": SensorModel(bias=0.2, bias_mean=0.5), "joint_vel": SensorModel(bias=0.3)}
+    task = slider_task(sensors=sensors, episode_length_s=0.1)
+    given = np.array([[0.1, -0.2], [0.0, 0.4], [1.0, 2.0]])
+    env = Environment(task, 3, num_threads=1, joint_pos_offset=given)
+    drawn = Environment(task, 3, num_threads=1)
+    now, other = env.reset(), drawn.reset()
+    for _ in range(25):
+        assert now.sensors["joint_pos"] - env.view.joint_pos == pytest.approx(given, abs=1e-6)
+        assert np.array_equal(now.sensors["joint_vel"], other.sensors["joint_vel"])
+        now, other = push(env, 0.0), push(drawn, 0.0)
+
+
 def test_each_element_of_a_sensor_may_have_errors_of_its_own(slider_task: TaskMaker) -> None:
     task = slider_task(sensors={"joint_vel": SensorModel(bias=(0.3, 0.0), noise_std=(0.0, 0.5))})
     first = Environment(task, 2000, num_threads=1).reset().sensors["joint_vel"]

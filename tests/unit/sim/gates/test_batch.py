@@ -66,10 +66,11 @@ def test_a_key_tells_what_is_asked() -> None:
         replace(batch, arm="float"),
         replace(batch, engine="warp"),
         replace(batch, values=((1.0,), (2.0,))),
+        replace(batch, joint_pos_offset=((0.0,), (0.1,))),
         replace(batch, visits=8),
         replace(batch, condition=replace(CONDITION, payload_kg=0.1)),
     )
-    assert len({batch.key, *(other.key for other in others)}) == 7
+    assert len({batch.key, *(other.key for other in others)}) == 8
 
 
 def test_results_survive_the_disk() -> None:

@@ -11,6 +11,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.diff import require_same
 from physai.sim.calibration.closed_loop.commands import CommandCheck, check_commands, require_same_policy
 from physai.sim.calibration.closed_loop.compare import Comparison, compare
+from physai.sim.calibration.closed_loop.offsets import RunOffsets, run_offsets
 from physai.sim.calibration.closed_loop.play import Starts, simulated_runs
 from physai.sim.calibration.closed_loop.runs import COMPLETE, Runs, recorded_runs
 from physai.sim.calibration.replay.replay import require_logs_of
@@ -90,12 +91,13 @@ def run_closed_loop(
     check = check_commands(policy, logs)
     require_same_policy(policy, check)
     real = recorded_runs(task, logs, length_s)
+    offsets = run_offsets(twin, task, logs, twin.draw(draws, seed))
     simulated = simulated_runs(
-        policy, task, twin, Starts.of(logs), length_s=length_s, draws=draws, seed=seed, tell=tell
+        policy, task, twin, Starts.of(logs), offsets=offsets, length_s=length_s, draws=draws, seed=seed, tell=tell
     )
     comparison = compare(task, real, simulated)
     record = ClosedLoop(
-        **_identity(twin, policy, task, logs),
+        **_identity(twin, policy, task, logs, offsets),
         policy_sha256=policy_sha256,
         command_agreement=check.agreement,
         length_s=length_s,
@@ -120,14 +122,25 @@ class _Identity(TypedDict):
     logs: tuple[LogRecord, ...]
 
 
-def _identity(twin: Twin, policy: OnnxPolicy, task: Task, logs: Sequence[RobotLog]) -> _Identity:
+def _identity(
+    twin: Twin, policy: OnnxPolicy, task: Task, logs: Sequence[RobotLog], offsets: RunOffsets | None
+) -> _Identity:
+    mean, std = np.zeros((2, len(logs), 0)) if offsets is None else (offsets.mean.mean(axis=0), offsets.std)
     return _Identity(
         twin_sha256=twin.open_loop_hash,
         contract_fingerprint=policy.fingerprint,
         task=task.name,
         criterion=task.success.text[:512],
         logs=tuple(
-            LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=log.duration_s) for log in logs
+            LogRecord(
+                name=log.name,
+                sha256=log.sha256,
+                origin=log.origin,
+                duration_s=log.duration_s,
+                joint_pos_offset=tuple(mean[number].tolist()),
+                joint_pos_offset_std=tuple(std[number].tolist()),
+            )
+            for number, log in enumerate(logs)
         ),
     )
 

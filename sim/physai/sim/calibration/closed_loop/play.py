@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibration.closed_loop.runs import Runs, commanded_joints, kept_steps
+from physai.sim.calibration.closed_loop.offsets import RunOffsets
+from physai.sim.calibration.closed_loop.runs import Judge, Runs, commanded_joints, kept_steps
 from physai.sim.calibration.replay.states import StateEstimate
 from physai.sim.envs.environment import Environment
 from physai.sim.gates.execution.batch import Batch, seeds_of, stream_seed
 from physai.sim.gates.execution.rollout import RolloutTick, play_batch
 from physai.sim.logs import RobotLog
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.tasks.task import Task, Uniforms
+from physai.sim.tasks.task import Task, Uniforms, WorldView
 from physai.sim.twin.conditions import conditions
 from physai.sim.twin.twin import Twin
 
@@ -28,7 +29,7 @@ WORLDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Starts:
-    """Estimated start states of L recordings with J joints, and their standard deviations, shape (L, J) each."""
+    """Measured start states of L recordings with J joints, and their standard deviations, shape (L, J) each."""
 
     position: Array
     speed: Array
@@ -65,6 +66,7 @@ def simulated_runs(
     twin: Twin,
     starts: Starts,
     *,
+    offsets: RunOffsets | None = None,
     length_s: float,
     draws: int,
     seed: int,
@@ -72,13 +74,15 @@ def simulated_runs(
 ) -> Runs:
     """Play the policy from every start in every draw of the twin's parameters.
 
-    Delay, sensor noise and overruns are those of the gates' condition `calibrated`; each run draws its own.
+    Delay, sensor noise and overruns are those of the gates' condition `calibrated`; each run draws its own. It
+    starts at the recorded position less the offset of its encoders, which its readings then have.
 
     Args:
         policy: plays with the guard of its contract, as on the robot.
         task: gives contract, success condition and terminations.
         twin: the twin.
         starts: of L recordings.
+        offsets: of their encoders; None for starts at the recorded positions and offsets as in any episode.
         length_s: length of a complete run [s].
         draws: number of draws.
         seed: seed of draws, start states and episodes.
@@ -90,6 +94,9 @@ def simulated_runs(
     count = len(starts.position)
     values = np.repeat(twin.draw(draws, seed), count, axis=0)
     position, speed = starts.drawn(draws, seed)
+    offset = None if offsets is None else offsets.drawn(seed)
+    if offset is not None:
+        position = position - offset
     condition = conditions(task, twin)["calibrated"]
     # Whole draws per batch; the result does not depend on how many.
     chunk = count * max(1, WORLDS_AT_ONCE // count)
@@ -100,17 +107,22 @@ def simulated_runs(
         batch = Batch(
             condition=condition,
             seeds=seeds_of(stream_seed(CLOSED_LOOP_STREAM, seed), first, worlds),
-            values=tuple(tuple(row) for row in values[rows].tolist()),
+            values=_nested(values[rows]),
+            joint_pos_offset=None if offset is None else _nested(offset[rows]),
         )
         from_start = replace(
             task, reset=_from_states(position[rows], speed[rows]), reset_draws=1, episode_length_s=length_s
         )
-        recorder = _Recorder(from_start, worlds)
+        recorder = _Recorder(from_start, worlds, None if offset is None else offset[rows])
         play_batch(policy, from_start, twin, batch, observer=recorder.note)
         parts.append(recorder.runs())
         tell(rows.stop / (draws * count))
     names = ("position", "speed", "command", "held", "ended")
     return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _nested(rows: Array) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in rows.tolist())
 
 
 def _from_states(position: Array, speed: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
@@ -124,7 +136,7 @@ def _from_states(position: Array, speed: Array) -> Callable[[Uniforms], tuple[Ar
 class _Recorder:
     """Records runs from the ticks of a batch."""
 
-    def __init__(self, task: Task, worlds: int) -> None:
+    def __init__(self, task: Task, worlds: int, offset: Array | None) -> None:
         contract = task.contract
         self._dt = contract.timing.control_dt
         self._task = task
@@ -140,6 +152,8 @@ class _Recorder:
         self._ended = np.full(worlds, steps)
         self._running = np.ones(worlds, bool)
         self._before: Bools = np.zeros(worlds, bool)
+        self._offset = offset
+        self._judge = None if offset is None else Judge(task, worlds)
 
     def note(self, env: Environment, tick: RolloutTick) -> None:
         """Record the state before a control period, as the policy measures it, its command, and what came of it."""
@@ -153,10 +167,16 @@ class _Recorder:
             self._command[running, place] = np.concatenate(sent, axis=1)[running]
         ended = running & tick.after.done
         # Where an episode ended, the view already shows the next one.
-        self._before = np.where(ended, self._before, self._task.success.condition(env.view))
+        self._before = np.where(ended, self._before, self._holds(env.view))
         self._held[running, tick.step] = self._before[running]
         self._ended[ended] = tick.step + 1
         self._running = running & ~ended
+
+    def _holds(self, view: WorldView) -> Bools:
+        """Whether the success condition holds as the encoders show it: recorded runs can be judged by them only."""
+        if self._judge is None or self._offset is None:
+            return np.asarray(self._task.success.condition(view), bool)
+        return self._judge(view.qpos + self._offset, view.qvel)
 
     def runs(self) -> Runs:
         """Return the runs, after the last tick."""

@@ -140,6 +140,26 @@ def speeds_of(log: RobotLog) -> Array:
     return log.joint_vel if log.joint_vel is not None else np.gradient(log.joint_pos, log.time, axis=0)
 
 
+class Judge:
+    """Judges measured states by a task's success condition, some at once."""
+
+    def __init__(self, task: Task, worlds: int) -> None:
+        """Prepare for `worlds` states at once."""
+        self._condition = task.success.condition
+        self._engine = MujocoEngine(task.model, worlds, stage=task.stage, derived=task.derived)
+        nothing = np.zeros((worlds, len(commanded_joints(task.contract))))
+        self._view = WorldView.of(
+            self._engine, task, control_dt=task.contract.timing.control_dt, target=nothing, previous_target=nothing
+        )
+        self._all = np.ones(worlds, bool)
+
+    def __call__(self, position: Array, speed: Array) -> Bools:
+        """Return whether the condition holds in each state, given by positions and speeds, shape (worlds, J) each."""
+        self._engine.reset(self._all, position, speed)
+        self._view.shared.clear()
+        return np.asarray(self._condition(self._view), bool)
+
+
 def holds(task: Task, log: RobotLog, samples: Index) -> Bools:
     """Return whether the task's success condition holds in measured states, shape (len(samples),).
 
@@ -154,18 +174,12 @@ def holds(task: Task, log: RobotLog, samples: Index) -> Bools:
             f"{joints} joints only: only tasks of a robot with a fixed base and no objects can be compared"
         )
     worlds = min(_WORLDS, len(samples))
-    engine = MujocoEngine(model, worlds, stage=task.stage, derived=task.derived)
-    nothing = np.zeros((worlds, len(commanded_joints(task.contract))))
-    view = WorldView.of(
-        engine, task, control_dt=task.contract.timing.control_dt, target=nothing, previous_target=nothing
-    )
+    judge = Judge(task, worlds)
     speeds, parts = speeds_of(log), np.zeros(len(samples), bool)
     for start in range(0, len(samples), worlds):
         rows = samples[start : start + worlds]
         # The last states are fewer than the worlds; repeating one fills them.
         rows = np.concatenate([rows, np.full(worlds - len(rows), rows[-1], np.int64)])
-        engine.reset(np.ones(worlds, bool), log.joint_pos[rows], speeds[rows])
-        view.shared.clear()
-        part = np.asarray(task.success.condition(view), bool)
+        part = judge(log.joint_pos[rows], speeds[rows])
         parts[start : start + worlds] = part[: len(parts) - start]
     return parts

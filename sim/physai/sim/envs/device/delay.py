@@ -33,7 +33,8 @@ class DeviceSensors:
         self._active = active
         self._std = torch.as_tensor(layout.noise_std).to(device)
         self._bias_range = torch.as_tensor(layout.bias).to(device)
-        self._biased = active and bool(layout.bias.any())
+        self._bias_mean = torch.as_tensor(layout.bias_mean).to(device)
+        self._biased = active and bool(layout.bias.any() or layout.bias_mean.any())
         self._noisy = active and bool(layout.noise_std.any())
         self._quat = layout.slices.get("imu_quat") if active else None
         count, width = engine.num_worlds, len(layout.bias)
@@ -55,7 +56,7 @@ class DeviceSensors:
         self._fresh |= mask
         if self._biased:
             draw = uniform(seeds, Stream.NOISE, self._bias.shape[1])
-            bias = ((2.0 * draw - 1.0) * self._bias_range).float()
+            bias = (self._bias_mean + (2.0 * draw - 1.0) * self._bias_range).float()
             self._bias.copy_(torch.where(mask[:, None], bias, self._bias))
         if len(self._past) > 1:
             self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._step_dt, seeds, column=0), self._lag))

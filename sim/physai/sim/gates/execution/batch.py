@@ -49,6 +49,8 @@ class Batch:
     """Seed of each episode."""
     values: tuple[tuple[float, ...], ...] | None = None
     """Twin's parameters of each episode; None to draw them from the posterior with the episode's seed."""
+    joint_pos_offset: tuple[tuple[float, ...], ...] | None = None
+    """Constant offset of each episode's readings of the joint positions [rad or m]; None to draw it."""
     engine: EngineName = "mujoco"
     visits: int = 0
     """Number of visited graph inputs to return."""
@@ -59,6 +61,9 @@ class Batch:
     def key(self) -> str:
         """SHA-256 of the fields."""
         record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "condition"}
+        if self.joint_pos_offset is None:
+            # Keys of batches without given offsets stay as they were.
+            del record["joint_pos_offset"]
         return sha256_hex(json.dumps({**record, "condition": self.condition.as_json()}, sort_keys=True).encode())
 
 

@@ -75,7 +75,8 @@ def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] 
             engine.parameter(name)[...] = rows
         # Writing the fields leaves MuJoCo's derived constants as they were; this computes them again.
         engine.parameters_changed(np.full(len(seeds), bool(fields)))
-    env = Environment(under, len(seeds), engine=engine)
+    offset = None if batch.joint_pos_offset is None else np.array(batch.joint_pos_offset, np.float64)
+    env = Environment(under, len(seeds), engine=engine, joint_pos_offset=offset)
     timing = task.contract.timing
     lag, age = under.action_delay.at(timing.control_dt), under.sensor_delay.at(timing.control_dt)
     return Worlds(

@@ -18,7 +18,7 @@ from physai.sim.envs.device.environment import DeviceEnvironment  # noqa: E402
 WORLDS, STEPS = 6, 60
 MODELS = {
     "difference": {
-        "joint_pos": SensorModel(noise_std=1e-3, bias=0.01),
+        "joint_pos": SensorModel(noise_std=1e-3, bias=0.01, bias_mean=(0.02, -0.03)),
         "joint_vel": SensorModel(difference_span=2),
     },
     "filtered difference": {
