@@ -1,15 +1,29 @@
-# Training and simulation on a CPU. Build from the repository's root:
-#   docker build -f docker/train.Dockerfile -t physai-train .
+# Training and simulation on a CPU; for NVIDIA GPUs add `--build-arg PIP_EXTRA_INDEX_URL=`, which takes PyPI's torch.
+# Build and run from the repository's root:
+#   docker/build.sh train
 #   docker run --rm -v "$PWD/runs:/runs" physai-train train ur10e-reach --out /runs/reach
-FROM python:3.12-slim
+# BASE is a Debian with Python 3.11 or newer; pin it by digest for builds that can be repeated.
+ARG BASE=debian:bookworm-slim
+FROM ${BASE} AS build
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends python3 python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/physai
+WORKDIR /src
+COPY . .
+RUN /opt/physai/bin/pip install --no-cache-dir -c constraints.txt '.[cluster]' \
+    && docker/sbom.sh /opt/physai
 
+FROM ${BASE}
 # Off-screen OpenGL, to render images and videos.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libegl1 libgl1-mesa-dri \
+    && apt-get install -y --no-install-recommends python3 libegl1 libgl1-mesa-dri \
     && rm -rf /var/lib/apt/lists/*
-
-WORKDIR /physai
-COPY . .
-RUN pip install --no-cache-dir -c constraints.txt '.[train]'
-
+COPY --from=build /opt/physai /opt/physai
+RUN useradd --create-home physai && mkdir /runs && chown physai /runs
+USER physai
+WORKDIR /home/physai
+ENV PATH=/opt/physai/bin:$PATH
+VOLUME /runs
 ENTRYPOINT ["physai"]
