@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from physai.train.stages.lint import image_of
+from physai.train.stages.lint import image_of, image_platform
 from physai.train.stages.model import Platform, Resources, Stage, Workflow
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
@@ -18,6 +18,8 @@ RAY_VERSION = "2.60.0"
 FIRST_RAY_WITH_TOKENS = (2, 52)
 """First Ray whose clusters KubeRay gives a token."""
 _MOUNT = PurePosixPath("/workflow")
+_HEAD = Resources(cpus=1, memory="2Gi")
+"""What Ray's own processes on the head take, next to the stages."""
 _TTL_S = 600
 """How long a finished job's record is kept [s]."""
 
@@ -186,7 +188,7 @@ def _job(workflow: Workflow, names: list[str], file_name: str, options: KubeRayO
     words += ["--cpus", str(asked.cpus), "--gpus", str(asked.gpus), "--memory", asked.memory]
     words += ["--until", names[0]] if options.per_stage else []
     secrets = {credential.env: credential for stage in stages for credential in stage.credentials}
-    amounts = {"cpu": str(asked.cpus), "memory": asked.memory}
+    amounts = {"cpu": str(asked.cpus + _HEAD.cpus), "memory": f"{(asked.memory_bytes + _HEAD.memory_bytes) >> 20}Mi"}
     amounts |= {"nvidia.com/gpu": str(asked.gpus)} if asked.gpus else {}
     head = Container(
         name="ray-head",
@@ -228,7 +230,7 @@ def _image(workflow: Workflow, names: list[str]) -> tuple[str, Platform | None]:
             if image is None:
                 raise WorkflowError(f"stage {name} has no image, which a cluster needs; add `image` to it")
             images.setdefault(image.name, name)
-            if (platform := _platform(member.resources.platform, image.platforms)) is not None:
+            if (platform := image_platform(workflow, stage, member)) is not None:
                 platforms.setdefault(platform, name)
     for kind, found in (("image", images), ("platform", platforms)):
         if len(found) > 1:
@@ -238,10 +240,6 @@ def _image(workflow: Workflow, names: list[str]) -> tuple[str, Platform | None]:
                 f"a RayJob has one {kind}, but stage {first} has {a} and stage {second} has {b}; {remedy}"
             )
     return next(iter(images)), next(iter(platforms), None)
-
-
-def _platform(wanted: Platform | None, built: tuple[Platform, ...]) -> Platform | None:
-    return wanted or (built[0] if len(built) == 1 else None)
 
 
 def _asked(stages: list[Stage]) -> Resources:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from physai.sdk.base.errors import UnknownNameError, unknown_name
 from physai.train.stages.command_words import parsed_words, word_problems
-from physai.train.stages.model import Image, Member, Stage, Workflow
+from physai.train.stages.model import Image, Member, Platform, Stage, Workflow
 from physai.train.stages.placeholders import placeholders
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
@@ -71,6 +71,13 @@ def image_of(workflow: Workflow, stage: Stage, member: Member) -> Image | None:
     return workflow.images.get(member.image or stage.image or "")
 
 
+def image_platform(workflow: Workflow, stage: Stage, member: Member) -> Platform | None:
+    """The platform that a member asks for, or the only one that its image has; None if either will do."""
+    image = image_of(workflow, stage, member)
+    built = image.platforms if image is not None else ()
+    return member.resources.platform or (built[0] if len(built) == 1 else None)
+
+
 def _same_names(workflow: Workflow) -> Iterator[str]:
     # OSMO tells task names apart by their letters and digits only; a gang's tasks are named STAGE-MEMBER.
     seen: dict[str, str] = {}
@@ -125,7 +132,7 @@ def _outputs(stage: Stage) -> Iterator[str]:
             if path == other_path or path in other_path.parents or other_path in path.parents:
                 yield f"outputs {other} and {name} are at {other_path} and {path}; give each a path of its own"
         paths[path] = name
-        if name not in written | {stage.stdout}:
+        if output.copy_of is None and name not in written | {stage.stdout}:
             yield f"output {name} is never written; add ${{outputs.{name}}} to the command, or `stdout: {name}`"
         if output.copy_of is not None and output.copy_of not in stage.inputs:
             yield f"output {name}: {unknown_name('input', output.copy_of, stage.inputs)}"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from physai.train.stages.lint import image_of
+from physai.train.stages.lint import image_of, image_platform
 from physai.train.stages.model import Member, Platform, Resources, Stage, Workflow
 from physai.train.stages.placeholders import filled
 from physai.train.stages.workflow_file import WorkflowError, in_order
@@ -104,7 +104,7 @@ def osmo_document(workflow: Workflow, options: OsmoOptions) -> dict[str, Any]:
         tasks: list[Task] = []
         for member in stage.gang:
             task = _task(workflow, name, member, options, grouped=gangs)
-            resources[task.name] = _resource(name, member.resources, options)
+            resources[task.name] = _resource(name, member.resources, image_platform(workflow, stage, member), options)
             tasks.append(task)
         groups.append(Group(name=f"{name}-group", tasks=tuple(tasks)))
     spec = WorkflowSpec(
@@ -117,13 +117,13 @@ def osmo_document(workflow: Workflow, options: OsmoOptions) -> dict[str, Any]:
     return Document(workflow=spec).model_dump(exclude_none=True)
 
 
-def _resource(stage: str, asked: Resources, options: OsmoOptions) -> ResourceSpec:
+def _resource(stage: str, asked: Resources, wanted: Platform | None, options: OsmoOptions) -> ResourceSpec:
     if asked.platform is not None and asked.platform not in options.platforms:
         raise WorkflowError(
             f"stage {stage} runs on {asked.platform}, which every pool of OSMO names its own way; "
             f"give --platform {asked.platform}=NAME, as `osmo resource list` prints it"
         )
-    platform = None if asked.platform is None else options.platforms[asked.platform]
+    platform = None if wanted is None else options.platforms.get(wanted)
     return ResourceSpec(cpu=asked.cpus, gpu=asked.gpus, memory=asked.memory, platform=platform)
 
 
