@@ -78,6 +78,26 @@ def test_until_runs_a_stage_and_those_it_needs(six: Path) -> None:
     assert states(run(six, "--until", "left")) == {"both": "done", "left": "done"}
 
 
+def test_a_stage_runs_again_when_asked_for_and_what_follows_only_if_it_differs(six: Path) -> None:
+    run(six)
+    assert {name for name, state in states(run(six, "--again", "both")).items() if state == "done"} == {"both"}
+    assert run(six, "--again", "bot").returncode == 2
+
+
+def test_what_a_single_stage_needs_may_have_been_made_on_a_larger_computer(tmp_path: Path) -> None:
+    write_contract(tmp_path / "a.json")
+    stages = {
+        "large": compare({"path": "a.json"}, {"path": "a.json"}, resources={"cpus": 3}),
+        "small": show({"from": "large.contract"}),
+    }
+    file = write_workflow(tmp_path / "workflow.yaml", stages)
+    alone = run(file, "--until", "small", "--cpus", "1")
+    assert states(alone) == {"large": "failed", "small": "skipped"}
+    assert "large: failed: stage large asks for 3 CPUs, this computer has 1" in alone.stderr
+    assert states(run(file, "--until", "large", "--cpus", "3")) == {"large": "done"}
+    assert states(run(file, "--until", "small", "--cpus", "1")) == {"large": "cached", "small": "done"}
+
+
 def test_a_failure_ends_what_needs_it_and_nothing_else(six: Path) -> None:
     (six.parent / "b.json").write_text("{}")
     done = run(six)

@@ -33,6 +33,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--folder", type=Path, metavar="DIR", help="results and logs (default: runs/NAME-workflow)")
     run.add_argument("--until", metavar="STAGE", help="run only this stage and those it needs")
+    run.add_argument(
+        "--again",
+        action="append",
+        default=[],
+        metavar="STAGE",
+        help="run this stage even if it has a result, as a measurement; may be repeated",
+    )
     run.add_argument("--cpus", type=int, metavar="N", help="CPUs for stages together (default: all)")
     run.add_argument("--gpus", type=int, metavar="N", help="GPUs for stages together (default: all)")
     run.add_argument("--memory", metavar="SIZE", help="main memory for stages together, as 16Gi (default: all)")
@@ -77,13 +84,14 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     from physai.train.stages.store import Store
 
     started = time.monotonic()
-    if arguments.until is not None and arguments.until not in workflow.stages:
-        raise unknown_name("stage", arguments.until, workflow.stages)
+    for name in [*arguments.again, *([] if arguments.until is None else [arguments.until])]:
+        if name not in workflow.stages:
+            raise unknown_name("stage", name, workflow.stages)
     require_sound(workflow, arguments.file)
     store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow")
     limits = _limits(arguments)
     with store.locked():
-        run = WorkflowRun(workflow, arguments.file.parent, store, limits, _say)
+        run = WorkflowRun(workflow, arguments.file.parent, store, limits, _say, again=arguments.again)
         reports = run.run(arguments.until)
     seconds = time.monotonic() - started
     if arguments.json:

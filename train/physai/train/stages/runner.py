@@ -2,7 +2,7 @@
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -57,11 +57,20 @@ class WorkflowRun:
         store: earlier results, and where to put new ones; locked by the caller.
         limits: what stages that run at the same time may occupy together.
         say: receives one line of progress.
+        again: stages to run even if they have a result, such as measurements.
     """
 
     def __init__(
-        self, workflow: Workflow, source: Path, store: Store, limits: Limits, say: Callable[[str], None]
+        self,
+        workflow: Workflow,
+        source: Path,
+        store: Store,
+        limits: Limits,
+        say: Callable[[str], None],
+        *,
+        again: Collection[str] = (),
     ) -> None:
+        self._again = again
         self._workflow, self._source, self._store, self._say = workflow, source.absolute(), store, say
         self._pool = Pool(limits)
         self._reports: dict[str, StageReport] = {}
@@ -80,7 +89,8 @@ class WorkflowRun:
             KeyboardInterrupt: after the running stages were stopped; finished ones are kept.
         """
         wanted = self._wanted(until)
-        for name in wanted:
+        # What a single stage needs may have been made elsewhere, on a larger computer.
+        for name in wanted if until is None else [until]:
             self._require_possible(name)
         try:
             while self._start(wanted):
@@ -125,30 +135,28 @@ class WorkflowRun:
     def _begin(self, name: str) -> None:
         """Take an earlier result of a stage, or start it if its resources are free."""
         stage = self._workflow.stages[name]
-        gpus = self._pool.take(stage)
-        if gpus is None:
-            return
         try:
             ready = self._ready(name, stage)
             # Of stages that are the same but for their names, one runs.
-            same = any(other.key == ready.key for other, _, _ in self._running.values())
-            result = None if same else self._store.find(ready.key, stage)
-            if result is None and not same:
-                first = self._attempts.setdefault(name, 0) == 0
-                self._attempts[name] += 1
-                fresh = self._store.begin(name)
-                attempt = Attempt(stage, ready.paths, fresh, self._store.log(name), gpus=gpus, first=first)
-                self._running[name] = (ready, attempt, gpus)
-                self._say(f"{name}: started" + ("" if first else f", attempt {self._attempts[name]}"))
+            if any(other.key == ready.key for other, _, _ in self._running.values()):
                 return
-        except WorkflowError as error:
-            self._report(
-                StageReport(stage=name, state="failed", attempts=self._attempts.get(name, 0), message=str(error))
-            )
-        else:
+            result = None if name in self._again else self._store.find(ready.key, stage)
             if result is not None:
                 self._succeed(name, result, "cached")
-        self._pool.give_back(stage, gpus)
+                return
+            self._require_possible(name)
+            if (gpus := self._pool.take(stage)) is not None:
+                self._launch(name, ready, gpus)
+        except WorkflowError as error:
+            attempts = self._attempts.get(name, 0)
+            self._report(StageReport(stage=name, state="failed", attempts=attempts, message=str(error)))
+
+    def _launch(self, name: str, ready: _Ready, gpus: list[int]) -> None:
+        self._attempts[name] = number = self._attempts.get(name, 0) + 1
+        fresh, log = self._store.begin(name), self._store.log(name)
+        attempt = Attempt(self._workflow.stages[name], ready.paths, fresh, log, gpus=gpus, first=number == 1)
+        self._running[name] = (ready, attempt, gpus)
+        self._say(f"{name}: started" + ("" if number == 1 else f", attempt {number}"))
 
     def _ready(self, name: str, stage: Stage) -> _Ready:
         paths: dict[str, Path] = {}
