@@ -1,4 +1,4 @@
-"""What is emitted for KubeRay and OSMO: golden files, refusals, and the projects' own validators where they are at hand.
+"""What is emitted for KubeRay and OSMO: golden files, refusals, and the projects' own validators if there.
 
 To run the optional tests, name a checkout of https://github.com/ray-project/kuberay in PHYSAI_KUBERAY, one of
 https://github.com/NVIDIA/OSMO in PHYSAI_OSMO, and in PHYSAI_OSMO_PYTHON a Python 3.12 with what OSMO's
@@ -201,6 +201,4 @@ def test_osmos_own_models_accept_the_workflows(capsys: pytest.CaptureFixture[str
         done = validated(text)
         assert done.returncode == 0, done.stderr
         assert done.stdout == f"{name}\n"
-        assert validated(
-            text.replace("exitActions", "exitAction").replace("credentials", "secrets").replace("image:", "imge:")
-        ).returncode
+        assert validated(text.replace("resource:", "resorce:")).returncode == 1
