@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from physai.sdk.cli.main import main
-from physai.train.stages.osmo import _ranges
+from physai.train.stages.osmo import exit_ranges
 
 DATA = Path(__file__).parents[3] / "data" / "workflows"
 WORKFLOW = DATA / "workflow.yaml"
@@ -142,9 +142,9 @@ def test_the_script_of_a_task_does_what_a_run_does(tmp_path: Path, capsys: pytes
 
 
 def test_exit_codes_as_osmo_writes_them() -> None:
-    assert _ranges((0,)) == "0"
-    assert _ranges((5, 1, 0)) == "0-1,5"
-    assert _ranges(set(range(1, 256)) - {3}) == "1-2,4-255"
+    assert exit_ranges((0,)) == "0"
+    assert exit_ranges((5, 1, 0)) == "0-1,5"
+    assert exit_ranges(set(range(1, 256)) - {3}) == "1-2,4-255"
 
 
 def test_json_and_a_file(one_image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +177,7 @@ def test_kuberays_own_schema_accepts_the_jobs(tmp_path: Path, capsys: pytest.Cap
     (version,) = [version for version in definition["spec"]["versions"] if version["name"] == "v1"]
     schema = version["schema"]["openAPIV3Schema"]
     strict(schema["properties"]["spec"])
-    validator = jsonschema.Draft202012Validator(schema)
+    validator: Any = jsonschema.Draft202012Validator(schema)
     walk = emitted(capsys, per_stage(tmp_path / "workflow.yaml"), *GOLDEN["kuberay.yaml"])
     jobs = [*documents(walk), *documents(emitted(capsys, EXAMPLE, "kuberay"))]
     assert len(jobs) == 5

@@ -34,7 +34,7 @@ class Model:
 
     def __init__(self, folder: Path, shapes: list[tuple[int, int]]) -> None:
         self.folder = folder
-        self.tasks = dict.fromkeys(FILES, "zero")
+        self.tasks: dict[str, str] = dict.fromkeys(FILES, "zero")
         self.shapes = shapes
         self.flags = [True] * len(shapes)
         self.succeeded: dict[Symbol, str] = {}
@@ -122,7 +122,7 @@ class Model:
 
     def check_results(self) -> None:
         """The results are those of a run from nothing: what each stage says is about the contracts as they are now."""
-        contracts: dict[str, str] = dict(self.tasks)
+        contracts: dict[str, str] = {**self.tasks}
         for name, stage in self.stages.items():
             first = stage["inputs"].get("left") or stage["inputs"]["contract"]
             task = contracts[first.get("path") or first["from"]]

@@ -197,13 +197,13 @@ def _quoted(path: str) -> str:
 def _exit_actions(stage: Stage) -> dict[str, str] | None:
     actions: dict[str, str] = {}
     if set(stage.exit_codes) != {0}:
-        actions["COMPLETE"] = _ranges(stage.exit_codes)
+        actions["COMPLETE"] = exit_ranges(stage.exit_codes)
     if stage.retries:
-        actions["RESCHEDULE"] = _ranges(set(range(1, 256)) - set(stage.exit_codes))
+        actions["RESCHEDULE"] = exit_ranges(set(range(1, 256)) - set(stage.exit_codes))
     return actions or None
 
 
-def _ranges(codes: Iterable[int]) -> str:
+def exit_ranges(codes: Iterable[int]) -> str:
     """Exit codes as OSMO writes them: `0-1,5`."""
     spans: list[list[int]] = []
     for code in sorted(set(codes)):
