@@ -1,0 +1,237 @@
+"""`physai workflow run` with real stages: what runs again, what a kill leaves behind, and what a failure says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.contract_workflows import compare, show, write_contract, write_workflow
+from tests.support.patience import until
+
+from physai.sdk.cli.main import main
+from physai.sdk.contract.schema import schema_text
+
+PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+
+SIX: dict[str, Any] = {
+    "schema": {"command": ["contract", "schema"], "stdout": "said", "outputs": {"said": "schema.json"}},
+    "a": show({"path": "a.json"}),
+    "b": show({"path": "b.json"}),
+    "both": compare({"path": "a.json"}, {"path": "b.json"}),
+    "left": compare({"from": "both.contract"}, {"path": "a.json"}),
+    "all": {
+        **show({"from": "left.contract"}),
+        "inputs": {
+            "contract": {"from": "left.contract"},
+            **{name: {"from": f"{name}.said"} for name in ("schema", "a", "b", "both", "left")},
+        },
+    },
+}
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> Path:
+    write_contract(tmp_path / "a.json", "one")
+    write_contract(tmp_path / "b.json", "two")
+    return write_workflow(tmp_path / "workflow.yaml", SIX)
+
+
+def run(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = ["workflow", "run", str(file), "--folder", str(file.parent / "run"), "--json", *options]
+    return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
+
+
+def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert "Traceback" not in done.stderr, done.stderr
+    return {stage["stage"]: stage["state"] for stage in json.loads(done.stdout)["stages"]}
+
+
+def test_a_second_run_takes_everything_from_the_cache_and_starts_no_process(six: Path) -> None:
+    first = run(six)
+    assert first.returncode == 0, first.stderr
+    assert states(first) == dict.fromkeys(states(first), "done")
+    assert (six.parent / "run" / "results" / "schema" / "schema.json").read_text() == schema_text()
+    logs = {path: path.stat().st_mtime_ns for path in (six.parent / "run" / "logs").iterdir()}
+    second = run(six)
+    assert states(second) == dict.fromkeys(SIX, "cached")
+    # A stage that starts writes its command line to its log.
+    assert {path: path.stat().st_mtime_ns for path in (six.parent / "run" / "logs").iterdir()} == logs
+    assert {path.stem for path in logs} == set(SIX)
+
+
+def test_a_changed_input_runs_the_stages_after_it(six: Path) -> None:
+    run(six)
+    write_contract(six.parent / "b.json", "three")
+    assert {name for name, state in states(run(six)).items() if state == "done"} == {"b", "both", "all"}
+    assert json.loads((six.parent / "run/results/b/said.json").read_text())["contract"]["task"] == "three"
+    # The old input's results are still there.
+    write_contract(six.parent / "b.json", "two")
+    assert set(states(run(six)).values()) == {"cached"}
+
+
+def test_until_runs_a_stage_and_those_it_needs(six: Path) -> None:
+    assert states(run(six, "--until", "left")) == {"both": "done", "left": "done"}
+
+
+def test_a_stage_runs_again_when_asked_for_and_what_follows_only_if_it_differs(six: Path) -> None:
+    run(six)
+    assert {name for name, state in states(run(six, "--again", "both")).items() if state == "done"} == {"both"}
+    assert run(six, "--again", "bot").returncode == 2
+
+
+def test_what_a_single_stage_needs_may_have_been_made_on_a_larger_computer(tmp_path: Path) -> None:
+    write_contract(tmp_path / "a.json")
+    stages = {
+        "large": compare({"path": "a.json"}, {"path": "a.json"}, resources={"cpus": 3}),
+        "small": show({"from": "large.contract"}),
+    }
+    file = write_workflow(tmp_path / "workflow.yaml", stages)
+    alone = run(file, "--until", "small", "--cpus", "1")
+    assert states(alone) == {"large": "failed", "small": "skipped"}
+    assert "large: failed: stage large asks for 3 CPUs, this computer has 1" in alone.stderr
+    assert states(run(file, "--until", "large", "--cpus", "3")) == {"large": "done"}
+    assert states(run(file, "--until", "small", "--cpus", "1")) == {"large": "cached", "small": "done"}
+
+
+def test_a_failure_ends_what_needs_it_and_nothing_else(six: Path) -> None:
+    (six.parent / "b.json").write_text("{}")
+    done = run(six)
+    assert done.returncode == 1
+    assert states(done) == {
+        "schema": "done", "a": "done", "b": "failed", "both": "failed", "left": "skipped", "all": "skipped",
+    }  # fmt: skip
+    (message,) = [stage["message"] for stage in json.loads(done.stdout)["stages"] if stage["stage"] == "b"]
+    assert message.startswith("exit code 2, expected 0; ")
+    assert "format_version must be a whole number" in message
+    write_contract(six.parent / "b.json", "two")
+    again = states(run(six))
+    assert (again["a"], again["b"], again["all"]) == ("cached", "done", "done")
+
+
+def test_a_failure_is_retried(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    done = run(write_workflow(tmp_path / "workflow.yaml", {"a": show({"path": "a.json"}, retries=2)}))
+    (stage,) = json.loads(done.stdout)["stages"]
+    assert (stage["state"], stage["attempts"]) == ("failed", 3)
+    assert (tmp_path / "run/logs/a.log").read_text().count("physai contract show") == 3
+
+
+def test_a_stage_that_writes_into_its_input_fails_and_the_input_is_made_again(tmp_path: Path) -> None:
+    stages = {
+        "keys": {"command": ["keys", "init", "${outputs.keys}"], "outputs": {"keys": "keys"}},
+        "more": {
+            "command": ["keys", "init", "${inputs.keys}/more"],
+            "inputs": {"keys": {"from": "keys.keys"}},
+        },
+    }
+    file = write_workflow(tmp_path / "workflow.yaml", stages)
+    done = run(file)
+    assert states(done) == {"keys": "done", "more": "failed"}
+    assert "its input keys changed while it ran" in done.stderr
+    assert "declare an output with `copy_of: keys`" in done.stderr
+    assert states(run(file, "--until", "keys")) == {"keys": "done"}
+
+
+def test_a_gang_ends_with_its_lead(tmp_path: Path) -> None:
+    write_contract(tmp_path / "a.json")
+    member = {"name": "service", "command": ["sim", "serve", "--port", "0", "--data", "data"]}
+    lead = {"name": "client", "lead": True, "command": ["contract", "show", "${inputs.contract}", "--json"]}
+    stage = {"members": [member, lead], "stdout": "said", "outputs": {"said": "said.json"}}
+    stages = {"gang": {**stage, "inputs": {"contract": {"path": "a.json"}}}}
+    done = run(write_workflow(tmp_path / "workflow.yaml", stages), "--cpus", "2")
+    assert states(done) == {"gang": "done"}
+    log = (tmp_path / "run/logs/gang.log").read_text()
+    assert "physai sim serve" in log
+    assert no_process_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+def test_a_run_that_is_stopped_loses_nothing_and_leaves_no_process(name: str, tmp_path: Path) -> None:
+    write_contract(tmp_path / "a.json")
+    stages = {
+        "quick": show({"path": "a.json"}),
+        # Serves until it is stopped.
+        "endless": {
+            "command": ["sim", "serve", "--port", "0", "--data", "data"],
+            "inputs": {"said": {"from": "quick.said"}},
+        },
+    }
+    file = write_workflow(tmp_path / "workflow.yaml", stages)
+    words = ["workflow", "run", str(file), "--folder", str(tmp_path / "run")]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line == "endless: started\n":
+                break
+        until(lambda: not no_process_of(tmp_path / "run"))
+        process.send_signal(getattr(signal, name))
+        code = process.wait()
+    assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
+    until(lambda: no_process_of(tmp_path / "run"))
+    stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
+    write_workflow(file, stages)
+    assert states(run(file)) == {"quick": "cached", "endless": "done"}
+
+
+def no_process_of(folder: Path) -> bool:
+    """Whether no process works below a folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                return False
+        except OSError:
+            continue
+    return True
+
+
+def test_stages_run_at_the_same_time_within_the_resources(tmp_path: Path) -> None:
+    write_contract(tmp_path / "a.json")
+    stages = {name: show({"path": "a.json"}, outputs={"said": f"{name}.json"}) for name in ("a", "b", "c")}
+    file = write_workflow(tmp_path / "workflow.yaml", stages)
+    for cpus, most in (("1", 1), ("2", 2)):
+        write_contract(tmp_path / "a.json", f"with-{cpus}")
+        together = peak = 0
+        for line in run(file, "--cpus", cpus).stderr.splitlines():
+            together += {"started": 1, "done": -1}.get(line.split()[1], 0)
+            peak = max(peak, together)
+        assert peak == most
+
+
+def test_stages_that_are_the_same_run_once(tmp_path: Path) -> None:
+    write_contract(tmp_path / "a.json")
+    stages = {name: show({"path": "a.json"}) for name in ("a", "b")}
+    done = run(write_workflow(tmp_path / "workflow.yaml", stages), "--cpus", "2")
+    assert sorted(states(done).values()) == ["cached", "done"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ({"resources": {"cpus": 1000}}, [], r"stage a asks for 1000 CPUs, .* has \d+; lower it, or give --cpus"),
+        ({"resources": {"gpus": 64}}, ["--gpus", "2"], "stage a asks for 64 GPUs, this computer has 2"),
+        ({"resources": {"memory": "9999999Gi"}}, [], r"asks for 10239998976 MiB of memory, this computer has \d+ MiB"),
+        ({}, ["--memory", "1023Mi"], "asks for 1024 MiB of memory, this computer has 1023 MiB"),
+        ({}, ["--cpus", "0"], r"--cpus must lie in 1 … 4096, got 0"),
+        ({}, ["--memory", "1TB"], "--memory takes a size such as 512Mi or 16Gi, got '1TB'"),
+        ({}, ["--until", "b"], "no stage named 'b'"),
+        (
+            {"credentials": [{"env": "NO_SUCH_SECRET", "secret": "keys", "key": "token"}]},
+            [],
+            "the secret keys/token in the environment variable NO_SUCH_SECRET, which is not set; export it",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_here_is_refused_before_anything_runs(
+    fields: dict[str, Any], options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_contract(tmp_path / "a.json")
+    file = write_workflow(tmp_path / "workflow.yaml", {"a": show({"path": "a.json"}, **fields)})
+    assert main(["workflow", "run", str(file), "--folder", str(tmp_path / "run"), *options]) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert not list((tmp_path / "run").glob("logs/*"))

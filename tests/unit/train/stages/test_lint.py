@@ -1,0 +1,205 @@
+"""What `physai workflow lint` finds, and that it finds nothing in a sound file."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.contract_workflows import write_workflow
+
+from physai.train.stages.lint import lint, require_sound
+from physai.train.stages.workflow_file import WorkflowError, load_workflow
+
+IMAGES = {
+    "train": {"name": "registry.example.org/train:1", "platforms": ["linux/amd64"]},
+    "robot": {"name": "registry.example.org/robot:1-arm64", "platforms": ["linux/arm64"]},
+}
+SOUND: dict[str, Any] = {
+    "calibrate": {
+        "command": ["sim", "calibrate", "ur10e", "${inputs.log}", "--output", "${outputs.twin}"],
+        "inputs": {"log": {"path": "log.csv"}},
+        "outputs": {"twin": "twin.json"},
+        "image": "train",
+        "resources": {"platform": "linux/amd64"},
+    },
+    "train": {
+        "command": ["train", "ur10e-reach", "--twin", "${inputs.twin}", "--out", "${outputs.run}", "--seed", 3],
+        "inputs": {"twin": {"from": "calibrate.twin"}},
+        "outputs": {"run": "run"},
+        "image": "train",
+    },
+    "export": {
+        "command": ["export", "${outputs.run}"],
+        "inputs": {"run": {"from": "train.run"}},
+        "outputs": {"run": {"path": "run", "copy_of": "run"}},
+        "image": "train",
+    },
+    "learn-elsewhere": {
+        "members": [
+            {"name": "twin", "command": ["sim", "serve", "--host", "127.0.0.1"]},
+            {"name": "learner", "lead": True, "command": ["eval", "${inputs.run}", "--json"]},
+        ],
+        "inputs": {"run": {"from": "export.run"}},
+        "stdout": "scores",
+        "outputs": {"scores": "scores.json"},
+    },
+    "push": {
+        "command": ["bundle", "push", "${inputs.bundle}", "--server", "https://twins.example.org"],
+        "inputs": {"bundle": {"path": "log.csv"}},
+        "credentials": [{"env": "PHYSAI_TOKEN", "secret": "physai", "key": "token"}],
+    },
+}
+
+
+def findings(tmp_path: Path, stages: dict[str, Any], images: dict[str, Any] = IMAGES) -> list[tuple[str, str, str]]:
+    (tmp_path / "log.csv").write_text("t,q1\n")
+    workflow = load_workflow(write_workflow(tmp_path / "workflow.yaml", stages, images=images))
+    return [(found.stage, found.rule, found.message) for found in lint(workflow, tmp_path)]
+
+
+def test_a_sound_workflow_has_no_findings(tmp_path: Path) -> None:
+    assert findings(tmp_path, SOUND) == []
+
+
+CASES: dict[str, tuple[str, str, Any, str, str]] = {
+    "an arm64 stage with an amd64 image": (
+        "calibrate", "resources", {"platform": "linux/arm64"}, "platform",
+        "it runs on linux/arm64, but its image registry.example.org/train:1 is for linux/amd64",
+    ),
+    "an unknown image": ("train", "image", "tarin", "platform", "did you mean train?"),
+    "an unknown stage": (
+        "train", "inputs", {"twin": {"from": "calibrat.twin"}}, "inputs", "did you mean calibrate?",
+    ),
+    "an unknown output": ("train", "inputs", {"twin": {"from": "calibrate.twins"}}, "inputs", "did you mean twin?"),
+    "a missing file": ("calibrate", "inputs", {"log": {"path": "logs.csv"}}, "inputs", "there is no "),
+    "an input outside": ("calibrate", "inputs", {"log": {"path": "a/../../log.csv"}}, "inputs", "leads out of"),
+    "an output outside": ("calibrate", "outputs", {"twin": "a/../../twin.json"}, "outputs", "leads out of"),
+    "an absolute path in a command": (
+        "export", "command", ["export", "/runs/one"], "command", "'/runs/one' leads out of",
+    ),
+    "a path out after an equals sign": (
+        "train", "command", ["train", "reach", "--set", "a=../b", "--out", "${outputs.run}"], "command", "leads out of",
+    ),
+    "two outputs at one path": (
+        "train", "outputs", {"run": "run", "curve": "run/curve.png"}, "outputs", "give each a path of its own",
+    ),
+    "an output that is never written": ("push", "outputs", {"receipt": "r.json"}, "outputs", "is never written"),
+    "a copy of no input": (
+        "export", "outputs", {"run": {"path": "run", "copy_of": "rum"}}, "outputs", "did you mean run?",
+    ),
+    "printing to no output": ("learn-elsewhere", "stdout", "score", "outputs", "did you mean scores?"),
+    "an unknown placeholder": (
+        "export", "command", ["export", "${outputs.run}", "--out", "${outputs.rum}"], "command", "did you mean run?",
+    ),
+    "a malformed placeholder": ("export", "command", ["export", "${run}"], "command", "'${run}' is no placeholder"),
+    "another program": ("export", "command", ["bash", "-c", "true"], "command", "no stage runs 'bash'"),
+    "a verb that drives a robot": ("export", "command", ["robot", "run"], "command", "no stage runs `robot run`"),
+    "a run in a run": ("export", "command", ["workflow", "run", "x.yaml"], "command", "no stage runs 'workflow'"),
+    "a misspelt option": (
+        "export", "command", ["export", "${outputs.run}", "--state", "3"], "command", "did you mean --states",
+    ),
+    "a task file": ("train", "command", ["train", "mine.py", "--out", "${outputs.run}"], "command", "is Python"),
+    "a task file after an equals sign": (
+        "export", "command", ["export", "${outputs.run}", "--task=mine.PY"], "command", "is Python",
+    ),
+    "a run whose task file would run": (
+        "export", "command", ["export", "${outputs.run}", "--task", "${inputs.run}"], "command", "is a path,",
+    ),
+    "a program on the robot": (
+        "push", "command", ["flash", "robot", "${inputs.bundle}", "--physai", "sh"], "command", "names a program",
+    ),
+    "a service without a token": ("push", "credentials", [], "credentials", "takes its token from PHYSAI_TOKEN"),
+    "a tracker without a key": (
+        "train", "command", ["train", "reach", "--wandb", "p", "--out", "${outputs.run}"], "credentials", "WANDB",
+    ),
+    "a gang without a lead": (
+        "learn-elsewhere", "members",
+        [{"name": "a", "command": ["sim", "serve"]}, {"name": "b", "command": ["eval", "${inputs.run}"]}],
+        "gang", "2 members (a, b) and 0 leads",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_finding_names_the_stage_the_rule_and_the_way_out(case: str, tmp_path: Path) -> None:
+    stage, field, value, rule, message = CASES[case]
+    stages = copy.deepcopy(SOUND)
+    stages[stage][field] = value
+    found = findings(tmp_path, stages)
+    assert [text for name, kind, text in found if (name, kind) == (stage, rule) and message in text], found
+
+
+def test_stages_that_need_each_other(tmp_path: Path) -> None:
+    stages = copy.deepcopy(SOUND)
+    stages["calibrate"]["inputs"]["run"] = {"from": "export.run"}
+    ((stage, rule, message),) = findings(tmp_path, stages)
+    assert (stage, rule) == ("", "cycle")
+    assert {"calibrate", "train", "export"} <= set(message.replace(":", "").split())
+
+
+def test_names_that_osmo_does_not_tell_apart(tmp_path: Path) -> None:
+    stages = copy.deepcopy(SOUND)
+    stages["ex-port"] = copy.deepcopy(stages["export"])
+    ((_, rule, message),) = findings(tmp_path, stages)
+    assert rule == "names"
+    assert message.startswith("export and ex-port are the same name")
+
+
+def test_an_image_named_for_another_architecture(tmp_path: Path) -> None:
+    images = copy.deepcopy(IMAGES)
+    images["robot"]["platforms"] = ["linux/amd64"]
+    ((_, rule, message),) = findings(tmp_path, SOUND, images)
+    assert rule == "images"
+    assert "named as one for linux/arm64, but its platforms are linux/amd64" in message
+
+
+def test_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "secret.csv").write_text("t\n")
+    (folder / "link.csv").symlink_to(tmp_path / "secret.csv")
+    stages = copy.deepcopy(SOUND)
+    stages["calibrate"]["inputs"]["log"]["path"] = "link.csv"
+    ((stage, rule, message),) = findings(folder, stages)
+    assert (stage, rule) == ("calibrate", "inputs")
+    assert "links out of" in message
+
+
+def test_an_unsound_workflow_is_refused_with_all_findings(tmp_path: Path) -> None:
+    stages = copy.deepcopy(SOUND)
+    stages["export"]["command"] = ["bash"]
+    stages["push"]["credentials"] = []
+    path = write_workflow(tmp_path / "workflow.yaml", stages, images=IMAGES)
+    with pytest.raises(WorkflowError) as caught:
+        require_sound(load_workflow(path), path, inputs_exist=False)
+    heading, *lines = str(caught.value).splitlines()
+    assert heading == f"{path}: 2 findings"
+    assert [line.split(":")[0].strip() for line in lines] == ["export", "push"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a [1]\nb: *a\n", "aliases are not allowed"),
+        ("stages: {a: {command: [doctor]}, a: {command: [doctor]}}", "'a' occurs twice"),
+        ("x" * (1 << 19), "more than 262144 bytes"),
+        ("[]", "valid dictionary"),
+        ("format_version: 2\nname: a\nstages: {a: {command: [doctor]}}", "format_version: Input should be 1"),
+        ("format_version: 1\nname: a\nstages: {}", "stages: Dictionary should have at least 1 item"),
+        ("format_version: 1\nname: a\nstages: {a: {}}", "either `command` or `members`"),
+        ("format_version: 1\nname: a\nstages: {a: {command: []}}", "at least 1 item"),
+        ("format_version: 1\nname: a\nstages: {a: {command: [doctor], retires: 1}}", "retires: unknown field"),
+        ("format_version: 1\nname: a\nstages: {a: {command: ['{{uuid}}']}}", "a template of OSMO"),
+        ("format_version: 1\nname: a\nstages: {a: {command: [\"a\\nb\"]}}", "should match pattern"),
+        ("format_version: 1\nname: a\nstages: {a: {command: [doctor], inputs: {b: {}}}}", "either `from` or `path`"),
+        ("format_version: 1\nname: a\nstages: {a: {command: [doctor], resources: {cpus: 0}}}", "equal to 1"),
+        ("format_version: 1\nname: a\nstages: {a: {command: [doctor], resources: {memory: .inf}}}", "valid string"),
+        ("format_version: 1\nname: a\nstages: {a: {command: [doctor], outputs: {b: /etc/passwd}}}", "match pattern"),
+    ],
+)  # fmt: skip
+def test_bad_files(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "workflow.yaml"
+    path.write_text(text)
+    with pytest.raises(WorkflowError) as caught:
+        load_workflow(path)
+    assert message in str(caught.value)

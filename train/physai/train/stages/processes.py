@@ -1,0 +1,135 @@
+"""The processes of one attempt at a stage."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from physai.train.stages.model import Stage
+from physai.train.stages.placeholders import filled
+from physai.train.stages.store import OUTPUTS_FOLDER
+
+STOP_S = 10.0
+"""How long a process may take to end after SIGINT before it is killed [s]."""
+
+# The kernel kills a stage whose run was killed, so that it does not go on computing what nothing reads.
+_PROGRAM = """
+import sys
+from physai.sdk.base.isolation import die_with_parent
+if not die_with_parent(int(sys.argv.pop(1))):
+    sys.exit(1)
+from physai.sdk.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Attempt:
+    """Starts the commands of a stage in a fresh folder; the lead's process is the stage's."""
+
+    pidfd = -1
+    """File descriptor that is readable once the lead has ended."""
+
+    def __init__(
+        self, stage: Stage, inputs: Mapping[str, Path], fresh: Path, log: Path, *, gpus: Sequence[int], first: bool
+    ) -> None:
+        self.fresh = fresh
+        self.started = time.monotonic()
+        self._stopped = False
+        self._processes: list[subprocess.Popen[bytes]] = []
+        outputs = {name: fresh / OUTPUTS_FOLDER / output.path for name, output in stage.outputs.items()}
+        for name, path in outputs.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if (source := stage.outputs[name].copy_of) is not None:
+                _copy(inputs[source], path)
+        (fresh / "work").mkdir()
+        stdout = None if stage.stdout is None else outputs[stage.stdout]
+        try:
+            self._start(stage, {"inputs": inputs, "outputs": outputs}, stdout, log, gpus, "wb" if first else "ab")
+            self.pidfd = os.pidfd_open(self._lead.pid)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(
+        self,
+        stage: Stage,
+        paths: Mapping[str, Mapping[str, Path]],
+        stdout: Path | None,
+        log: Path,
+        gpus: Sequence[int],
+        mode: Literal["wb", "ab"],
+    ) -> None:
+        def value(kind: str, name: str) -> str:
+            return "127.0.0.1" if kind == "host" else str(paths[kind][name])
+
+        free = list(gpus)
+        with ExitStack() as files:
+            said = files.enter_context(log.open(mode))
+            printed = said if stdout is None else files.enter_context(stdout.open("wb"))
+            for member in stage.gang:
+                own, free = free[: member.resources.gpus], free[member.resources.gpus :]
+                words = filled(member.command, value)
+                said.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} physai {' '.join(words)}\n".encode())
+                said.flush()
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, str(os.getpid()), *words],
+                    cwd=self.fresh / "work",
+                    # As in a cluster, a stage sees the GPUs that it asks for, and no others.
+                    env={**os.environ, "PYTHONSAFEPATH": "1", "CUDA_VISIBLE_DEVICES": ",".join(map(str, own))},
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed if member.lead else said,
+                    stderr=said,
+                    # Ctrl-C reaches this process only, which then stops them.
+                    start_new_session=True,
+                )
+                self._processes.append(process)
+                if member.lead:
+                    self._lead = process
+
+    def finish(self) -> int:
+        """Wait for the lead, stop the other members and return the lead's exit code; negative if a signal ended it."""
+        code = self._lead.wait()
+        self.seconds = time.monotonic() - self.started
+        self.stop()
+        return code
+
+    def stop(self) -> None:
+        """Stop all processes: SIGINT, and SIGKILL 10 s later."""
+        if self._stopped:
+            return
+        for process in self._processes:
+            if process.poll() is None:
+                _signal(process, signal.SIGINT)
+        deadline = time.monotonic() + STOP_S
+        try:
+            for process in self._processes:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._stopped = True
+            for process in self._processes:
+                # The group, for what a command left running: nothing may change an output after its hash is taken.
+                _signal(process, signal.SIGKILL)
+                process.wait()
+            if self.pidfd >= 0:
+                os.close(self.pidfd)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    # Each process leads a session, so its group has its number, also after its end.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy2(source, target)
