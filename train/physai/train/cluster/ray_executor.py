@@ -212,6 +212,18 @@ def check_address(address: str) -> None:
     )
 
 
+def ray_version() -> str:
+    """Version of the package.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError("--ray needs ray: pip install 'physai-sdk[cluster]'") from error
+
+
 @contextmanager
 def connected(address: str, *, generators: int) -> Generator[Any]:
     """Connects with a Ray cluster while the block runs; yields the module `ray`.

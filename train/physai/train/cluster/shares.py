@@ -6,7 +6,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.train.runners.collector import Share
 
 BLOCK = 16
-"""Worlds that stay together. Matrix products compute so many rows at once (16 numbers of single precision in AVX-512) and
+"""Worlds that stay together. Matrix products compute so many rows at once (AVX-512: 16 numbers of single precision) and
 what is left over, or fewer rows, by other routines, which round differently. Shares that begin at multiples of it and
 are no smaller give each world the rounding that it has where one process steps all; measured, not promised by MKL."""
 MAX_GENERATORS = 1024
