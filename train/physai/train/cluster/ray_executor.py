@@ -278,6 +278,8 @@ def _connect(ray: Any, address: str, generators: int) -> None:
         return
     # For this cluster only; without it Ray writes one into the home folder, which may be read-only.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Workers have niceness 15 otherwise, and wait for whatever else this computer does.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     processors = max(generators, len(os.sched_getaffinity(0)))
     try:
         ray.init(address="local", num_cpus=processors, include_dashboard=False, **quiet)
