@@ -187,8 +187,8 @@ class RayExecutor:
 
 
 def _brief(error: Exception) -> str:
-    """First sentences of a message of Ray, which gives many lines."""
-    return " ".join(str(error).split())[:200]
+    """The beginning of a message of Ray, which gives many lines."""
+    return " ".join(str(error).split()).partition(" class_name:")[0][:200]
 
 
 def _absolute(source: RunTaskSource) -> RunTaskSource:
