@@ -20,12 +20,16 @@ from physai.train.runners.runner import Trainer
 
 CONFIG = TrainConfig(num_envs=40, horizon=6, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1)
 SMALL = ["horizon=6", "epochs=1", "minibatches=2", "hidden=16,16", "num_threads=1", "stop_at_success=none"]
-NEW = ["train", "cartpole-swingup", "--num-envs", "40", "--device", "cpu"]
-NEW += [part for setting in SMALL for part in ("--set", setting)]
+OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
+NEW = ["train", "cartpole-swingup", "--num-envs", "40", "--device", "cpu", *OPTIONS]
 
 
-def weights(trainer: Trainer) -> list[list[float]]:
-    return [tensor.flatten().tolist() for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+def weights(trainer: Trainer) -> list[Any]:
+    return [as_numbers(tensor) for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+
+
+def as_numbers(tensor: Any) -> Any:
+    return tensor.tolist()
 
 
 @pytest.mark.slow
@@ -55,7 +59,7 @@ def test_a_killed_actor_changes_no_weight(tmp_path: Path, monkeypatch: pytest.Mo
 
 def collected(folder: Path) -> dict[str, Any]:
     state = read_checkpoint(folder)
-    return {name: tensor.tolist() for name, tensor in {**state["graph"], **state["ppo"]}.items()}
+    return {name: as_numbers(tensor) for name, tensor in {**state["graph"], **state["ppo"]}.items()}
 
 
 def test_a_run_may_change_its_generators(tmp_path: Path) -> None:

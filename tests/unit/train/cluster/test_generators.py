@@ -63,7 +63,10 @@ class Repeating(InProcess):
 def trained(executor: Executor | None, *, generators: int = 3, config: TrainConfig = CONFIG) -> tuple[Any, ...]:
     """Weights, statistics and reports after some iterations; of a process alone without an executor."""
     torch.set_num_threads(1)
-    trainer = Trainer(TASK, config, source=executor and (lambda learner: joint(learner, executor, generators, config)))
+    if executor is None:
+        trainer = Trainer(TASK, config)
+    else:
+        trainer = Trainer(TASK, config, source=lambda learner: joint(learner, executor, generators, config))
     stats = [trainer.train_iteration() for _ in range(ITERATIONS)]
     return everything(trainer), [(one.success, one.metrics, one.update, one.reward_per_s) for one in stats]
 
@@ -72,9 +75,13 @@ def joint(learner: Any, executor: Executor, generators: int, config: TrainConfig
     return ClusterCollector(TASK, config, learner, executor, generators=generators)
 
 
-def everything(trainer: Trainer) -> list[list[float]]:
+def as_numbers(tensor: Any) -> Any:
+    return tensor.tolist()
+
+
+def everything(trainer: Trainer) -> list[Any]:
     learner = trainer.learner
-    return [tensor.flatten().tolist() for tensor in (*learner.parameters(), *learner.buffers())]
+    return [as_numbers(tensor) for tensor in (*learner.parameters(), *learner.buffers())]
 
 
 ALONE = trained(None)
@@ -165,9 +172,9 @@ def test_what_shares_played_is_joined_by_steps_then_by_worlds() -> None:
     right = part([[0.0], [-1.0]], [4.0])
     nothing = part([[-1.0], [-1.0]], [])
     joined = joined_played([left, nothing, right])
-    assert joined.outcomes.tolist() == [[1.0, -1.0, -1.0, 0.0], [0.0, 1.0, -1.0, -1.0]]
-    assert joined.metrics["angle"].tolist() == [1.0, 4.0, 2.0, 3.0]
-    assert joined.final_critic.flatten().tolist() == [1.0, 4.0, 2.0, 3.0]
+    assert as_numbers(joined.outcomes) == [[1.0, -1.0, -1.0, 0.0], [0.0, 1.0, -1.0, -1.0]]
+    assert as_numbers(joined.metrics["angle"]) == [1.0, 4.0, 2.0, 3.0]
+    assert as_numbers(joined.final_critic.flatten()) == [1.0, 4.0, 2.0, 3.0]
 
 
 def test_weights_travel_to_the_last_bit() -> None:

@@ -16,6 +16,7 @@ from physai.train.cluster.executor import Executor, GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, as_arrays, as_tensors, pack
 from physai.train.cluster.shares import ClusterError, shares
 from physai.train.config import TrainConfig
+from physai.train.models.numpy_policy import as_tensor
 from physai.train.runners.collector import Learner, Played, add_values
 
 MAX_LOSSES = 5
@@ -81,7 +82,7 @@ class ClusterCollector:
         for name in chunks[0].columns:
             worlds = 0 if name == "hidden" else 1
             joined = np.concatenate([chunk.columns[name] for chunk in chunks], axis=worlds)
-            getattr(rollout, name).copy_(torch.from_numpy(joined))
+            getattr(rollout, name).copy_(as_tensor(joined))
         played = joined_played([_played(chunk) for chunk in chunks])
         add_values(rollout, played, self.learner)
         outcomes = played.outcomes.flatten()
@@ -193,7 +194,8 @@ class ClusterCollector:
 
 def _joined(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], dict):
-        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+        names = cast("dict[str, Any]", parts[0])
+        return {name: _joined([part[name] for part in parts]) for name in names}
     return np.concatenate(parts)
 
 

@@ -1,9 +1,9 @@
 """A generator: it steps a share of a run's worlds with the weights that the trainer sends."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from torch import Tensor
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
 from physai.train.config import TrainConfig
+from physai.train.models.numpy_policy import as_tensor
 from physai.train.runners.collector import Collector, Learner, Share
 from physai.train.runners.runner import build_learner, empty_rollout
 
@@ -70,18 +71,25 @@ def unpack(weights: Weights, learner: Learner) -> None:
         end = begin + tensor.numel() * tensor.element_size()
         # A copy: what comes from another process is read-only and not aligned.
         values = weights[begin:end].copy().view(tensor.numpy().dtype).reshape(tensor.shape)
-        tensor.copy_(torch.from_numpy(values))
+        tensor.copy_(as_tensor(values))
         begin = end
 
 
 def as_arrays(state: Mapping[str, Any]) -> Arrays:
     """Tensors as arrays that share their memory, dictionaries by their entries."""
-    return {name: as_arrays(x) if isinstance(x, dict) else x.numpy() for name, x in state.items()}
+    return _mapped(state, lambda tensor: tensor.numpy())
 
 
 def as_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays as tensors with a memory of their own, dictionaries by their entries."""
-    return {name: as_tensors(x) if isinstance(x, dict) else torch.tensor(x) for name, x in arrays.items()}
+    return _mapped(arrays, torch.tensor)
+
+
+def _mapped(entries: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    return {
+        name: _mapped(cast("dict[str, Any]", value), change) if isinstance(value, dict) else change(value)
+        for name, value in entries.items()
+    }
 
 
 class RolloutGenerator:
