@@ -17,6 +17,8 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, WorldView
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import restore_checkpoint, save_checkpoint
+from physai.train.runners.collector import Collector
+from physai.train.runners.device_collector import DeviceCollector
 from physai.train.runners.distributed import Ranks, joined
 from physai.train.runners.reporting import flat_stats
 from physai.train.runners.runner import Trainer
@@ -71,6 +73,7 @@ def _right_of_the_middle(view: WorldView) -> Any:
 
 def _seeds(trainer: Trainer) -> np.ndarray[Any, Any]:
     # A copy: those of the device environment are live.
+    assert isinstance(trainer.collector, Collector | DeviceCollector)
     return np.asarray(trainer.collector.env.episode_seeds).copy()
 
 

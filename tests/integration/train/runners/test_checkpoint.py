@@ -30,6 +30,7 @@ from physai.train.runners.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
+from physai.train.runners.collector import Collector
 from physai.train.runners.run_config import CONFIG_FILE, RunTaskSource, load_config, run_contract, save_config
 from physai.train.runners.runner import Trainer
 
@@ -113,12 +114,14 @@ class TestResume:
 
     def test_diverged_episodes_are_counted_on(self, tmp_path: Path) -> None:
         run = trainer()
+        assert isinstance(run.collector, Collector)
         run.collector.env.view.qvel[0] = float("nan")
         assert run.train_iteration().diverged_episodes == 1
         save_checkpoint(run, tmp_path)
         continued = trainer()
         restore_checkpoint(continued, tmp_path)
         assert continued.train_iteration().diverged_episodes == 1
+        assert isinstance(continued.collector, Collector)
         continued.collector.env.view.qvel[:2] = float("nan")
         assert continued.train_iteration().diverged_episodes == 3
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError, TaskError
 from physai.sdk.cli.command import CliCommand
+from physai.train.cli import generators as generator_options
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
@@ -62,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="learn on N GPUs of this computer, a process each; with --device cpu in N processes; on several computers "
         "start `-m physai.sdk.cli train …` with torchrun instead",
     )
+    generator_options.add_generator_arguments(parser)
     parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel, on each GPU")
     parser.add_argument("--seed", type=int, help="seed of all random numbers (default: 0)")
     parser.add_argument(
@@ -112,6 +114,8 @@ def _run_one(arguments: argparse.Namespace) -> int:
     from physai.train.runners import distributed
     from physai.train.runners.launch import LOST
 
+    ranks = distributed.started()
+    generator_options.check_options(arguments, ranks["WORLD_SIZE"] if ranks else 1)
     if _starts_ranks(arguments):
         return _launch(arguments)
     try:
@@ -186,6 +190,7 @@ def _train_in(
     from physai.train.runners.run_config import begin_run
     from physai.train.runners.runner import Trainer, learner_threads
 
+    generators = generator_options.checked_generators(arguments, config)
     if ranks.size > 1 and ":" in arguments.device:
         raise DeviceError(
             f"--device {arguments.device} is one GPU for {ranks.size} processes; use --device cuda, which gives each "
@@ -197,28 +202,31 @@ def _train_in(
     if not arguments.resume and ranks.leads:
         sources = {"init_from": arguments.init_from, "teacher": arguments.teacher}
         origin = {name: str(path) for name, path in sources.items() if path is not None}
+        origin |= generator_options.generator_origin(arguments, generators)
         for note in begin_run(folder, source, config, task, origin=origin):
             _say(note)
         # A policy learns little from servos that tremble or explode, and no episode counts as diverged.
         for finding in unstable_servos(task.robot, task.model):
             _say(f"warning: {finding.about} {finding.text}; {finding.next_step} (physai robots check)")
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
+    worlds += f" on {generators} generators" if generators else ""
     _say(
         f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",
         leads=ranks.leads,
     )
-    trainer = Trainer(task, config, device=device, ranks=ranks)
-    if arguments.init_from is not None:
-        load_initial_weights(trainer, arguments.init_from)
-    if arguments.teacher is not None and not arguments.resume:
-        _imitate(trainer, arguments.teacher)
-    outcome = session.run(
-        trainer,
-        folder,
-        time_budget_s=arguments.time_budget_s,
-        resume=arguments.resume is not None,
-        wandb_project=arguments.wandb,
-    )
+    with generator_options.source_of_rollouts(arguments, generators, task, source, config) as rollouts:
+        trainer = Trainer(task, config, device=device, ranks=ranks, source=rollouts)
+        if arguments.init_from is not None:
+            load_initial_weights(trainer, arguments.init_from)
+        if arguments.teacher is not None and not arguments.resume:
+            _imitate(trainer, arguments.teacher)
+        outcome = session.run(
+            trainer,
+            folder,
+            time_budget_s=arguments.time_budget_s,
+            resume=arguments.resume is not None,
+            wandb_project=arguments.wandb,
+        )
     if ranks.leads:
         _report(arguments, folder, source, trainer, outcome)
     return 130 if outcome.interrupted else 0

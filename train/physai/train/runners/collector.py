@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,6 +40,43 @@ class Learner(nn.Module):
         return self.ppo.value(self.critic_normaliser(critic_input))
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which of a run's worlds somebody steps: those from `first` on."""
+
+    first: int
+    all: int
+    """Worlds of the run."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What steps left besides the columns of the rollout; T steps of N worlds, C critic inputs."""
+
+    outcomes: Tensor
+    """1 for success, 0 for failure, -1 where nothing was judged, (T, N)."""
+    metrics: dict[str, Tensor]
+    """The task's metrics of what was judged, in the order of steps, then of worlds, double precision."""
+    cut: Tensor
+    """Where a time-out cut an episode off, bool, (T, N)."""
+    final_critic: Tensor
+    """Critic inputs of the states cut off, in the order of steps, then of worlds, (number of them, C)."""
+    last_critic: Tensor
+    """Critic inputs after the last step, (N, C)."""
+
+
+@torch.no_grad()
+def add_values(rollout: Rollout, played: Played, learner: Learner) -> None:
+    """Fills what the rollout has from the critic, and the spread that the learner explored with."""
+    rollout.log_std.copy_(learner.ppo.log_std)
+    rollout.critic.copy_(learner.critic_normaliser(rollout.raw_critic))
+    rollout.value.copy_(learner.ppo.value(rollout.critic))
+    rollout.last_value.copy_(learner.value(played.last_critic))
+    rollout.bootstrap.zero_()
+    if len(played.final_critic):
+        rollout.bootstrap[played.cut] = learner.value(played.final_critic)
+
+
 class Collector:
     """Steps the worlds with a copy of the learner, so that it may run while the learner learns.
 
@@ -46,13 +84,29 @@ class Collector:
     """
 
     def __init__(
-        self, task: Task, config: TrainConfig, learner: Learner, *, num_threads: int, ranks: Ranks | None = None
+        self,
+        task: Task,
+        config: TrainConfig,
+        learner: Learner,
+        *,
+        num_threads: int,
+        ranks: Ranks | None = None,
+        share: Share | None = None,
     ) -> None:
-        """Builds the worlds and resets them; `num_threads` are the engine's."""
+        """Builds the worlds and resets them.
+
+        Args:
+            task: what they play.
+            config: settings; its `num_envs` worlds are stepped here.
+            learner: whose copy acts.
+            num_threads: threads of the engine.
+            ranks: processes that learn together; this one alone if None.
+            share: which of the run's worlds these are; by the rank if None.
+        """
         self.config = config
         self.ranks = ranks or Ranks()
-        self._first = self.ranks.rank * config.num_envs
-        self._all = self.ranks.size * config.num_envs
+        share = share or Share(self.ranks.rank * config.num_envs, self.ranks.size * config.num_envs)
+        self._first, self._all = share.first, share.all
         self.learner = copy.deepcopy(learner)
         self.env = Environment(
             task,
@@ -82,23 +136,37 @@ class Collector:
         """Share of the latest judged commands or episodes that succeeded, with exploration on."""
         return float(self.judged.mean()) if len(self.judged) else 0.0
 
-    @torch.no_grad()
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
+        played = self.play(rollout)
+        add_values(rollout, played, self.learner)
+        outcomes = self.ranks.stack(played.outcomes).transpose(0, 1).flatten()
+        self.judged = torch.cat([self.judged, outcomes[outcomes >= 0.0]])[-self._all :]
+        self.env.curriculum = self.config.curriculum(self.env.curriculum, self.success)
+        self._summarise(rollout, played.metrics)
+        return rollout
+
+    @torch.no_grad()
+    def play(self, rollout: Rollout) -> Played:
+        """Fills what acting fills of the rollout, with the next steps of every world; `add_values` adds the rest."""
         config = self.config
         # Of all worlds, so that each explores as it would in a process that steps them all.
         shape = (config.horizon, self._all, rollout.action.shape[2])
         noise = torch.randn(shape, generator=self.generator)[:, self._first : self._first + config.num_envs]
         if "hidden" in self.memory:
             rollout.hidden.copy_(self.memory["hidden"])
-        # 1 for success, 0 for failure, -1 where nothing was judged.
         outcomes = torch.full((config.horizon, config.num_envs), -1.0)
+        cut = torch.zeros(outcomes.shape, dtype=torch.bool)
+        final_critic: list[Tensor] = []
         metrics: dict[str, list[Tensor]] = {}
         rollout.reward_terms.clear()
         for t in range(config.horizon):
             rollout.raw_critic[t] = as_tensor(self.now.critic)
             result = self._act(t, noise[t], rollout)
             self._record(t, result, rollout)
+            if result.truncated.any():
+                cut[t] = as_tensor(result.truncated)
+                final_critic.append(as_tensor(result.final_critic)[cut[t]])
             if result.judged.any():
                 outcomes[t] = torch.where(as_tensor(result.judged), as_tensor(result.succeeded).float(), -1.0)
                 for name, values in result.metrics.items():
@@ -106,20 +174,19 @@ class Collector:
             for name, value in result.reward_terms.items():
                 rollout.reward_terms[name] = rollout.reward_terms.get(name, 0.0) + value / config.horizon
             self.now = result
-        rollout.log_std.copy_(self.learner.ppo.log_std)
-        rollout.critic.copy_(self.learner.critic_normaliser(rollout.raw_critic))
-        rollout.value.copy_(self.learner.ppo.value(rollout.critic))
-        rollout.last_value.copy_(self.learner.value(as_tensor(self.now.critic)))
-        outcomes = self.ranks.stack(outcomes).transpose(0, 1).flatten()
-        self.judged = torch.cat([self.judged, outcomes[outcomes >= 0.0]])[-self._all :]
-        self.env.curriculum = config.curriculum(self.env.curriculum, self.success)
-        self._summarise(rollout, metrics)
-        return rollout
+        last_critic = as_tensor(self.now.critic)
+        return Played(
+            outcomes=outcomes,
+            metrics={name: torch.cat(parts).double() for name, parts in metrics.items()},
+            cut=cut,
+            final_critic=torch.cat(final_critic) if final_critic else last_critic[:0],
+            last_critic=last_critic,
+        )
 
-    def _summarise(self, rollout: Rollout, metrics: Mapping[str, list[Tensor]]) -> None:
+    def _summarise(self, rollout: Rollout, metrics: Mapping[str, Tensor]) -> None:
         """Means of reward terms and of the metrics of what was judged, over all ranks."""
         names = tuple(self.env.task.metrics)
-        values = [torch.cat(metrics[name]).double() if name in metrics else torch.zeros(0) for name in names]
+        values = [metrics.get(name, torch.zeros(0)) for name in names]
         numbers = [*rollout.reward_terms.values(), *(float(x.sum()) for x in values), *(len(x) for x in values)]
         means = self.ranks.means(numbers)
         rollout.reward_terms = dict(zip(rollout.reward_terms, means, strict=False))
@@ -151,10 +218,6 @@ class Collector:
         rollout.reward[t] = as_tensor(result.reward)
         done = as_tensor(result.done)
         rollout.done[t] = done
-        rollout.bootstrap[t] = 0.0
-        if result.truncated.any():
-            cut = as_tensor(result.truncated)
-            rollout.bootstrap[t, cut] = self.learner.value(as_tensor(result.final_critic)[cut])
         if result.done.any():
             for memory in self.memory.values():
                 memory[done] = 0.0

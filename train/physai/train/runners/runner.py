@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from physai.train.runners.distributed import Ranks, local_size
 
 if TYPE_CHECKING:
     from physai.sim.engines.warp_device import WarpDeviceEngine
-    from physai.train.runners.device_collector import DeviceCollector
 
 
 @dataclass
@@ -102,10 +101,65 @@ def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
     return PolicyGraph(task.contract, actor)
 
 
+def build_learner(task: Task, config: TrainConfig, device: torch.device | str = "cpu") -> Learner:
+    """An untrained learner; torch's global generator draws its weights."""
+    graph = build_graph(task, config).to(device)
+    ppo = PPO(graph.actor, task.critic_size, task.contract.action.size, config)
+    return Learner(graph, ppo, Normaliser(task.critic_size).to(device))
+
+
+def empty_rollout(graph: PolicyGraph, task: Task, config: TrainConfig, device: torch.device | str = "cpu") -> Rollout:
+    """A rollout of the sizes of graph, task and configuration."""
+    hidden = int(getattr(graph.actor, "state_size", 0))
+    sizes = (graph.observation.size, task.critic_size, task.contract.action.size, hidden)
+    return Rollout(config, *sizes, device=device)
+
+
+class RolloutSource(Protocol):
+    """What collects rollouts for a trainer: `Collector`, `DeviceCollector`, or generators on other computers."""
+
+    learner: Learner
+    """The copy that acts."""
+
+    @property
+    def success(self) -> float:
+        """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+        ...
+
+    @property
+    def diverged(self) -> int:
+        """Episodes that ended because the physics diverged, since this was built."""
+        ...
+
+    def collect(self, rollout: Rollout) -> Rollout:
+        """Fills the rollout with the next steps of every world, and its summary of them."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the worlds and their policy's memory stand; tensors only."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state_dict` left off."""
+        ...
+
+    def begin_beside(self, state: dict[str, Any]) -> None:
+        """Begins episodes that nobody played yet, as one rank more than those that saved the state."""
+        ...
+
+
 class Trainer:
     """One training run in memory; `physai.train.runners.checkpoint` puts it on disk and takes it back."""
 
-    def __init__(self, task: Task, config: TrainConfig, *, device: str = "cpu", ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        config: TrainConfig,
+        *,
+        device: str = "cpu",
+        ranks: Ranks | None = None,
+        source: Callable[[Learner], RolloutSource] | None = None,
+    ) -> None:
         """Builds worlds, graph and learner from the configuration's seed.
 
         Args:
@@ -113,6 +167,7 @@ class Trainer:
             config: settings; its engine decides where the worlds are stepped, `num_envs` are those of this process.
             device: where to learn, `cpu` or `cuda:N`; a GPU takes engine `warp`.
             ranks: the processes that learn together; this one alone if None.
+            source: makes what collects the rollouts, given the learner; worlds in this process if None.
 
         Raises:
             ConfigError: the engine steps worlds on the CPU and the device is another one.
@@ -127,11 +182,9 @@ class Trainer:
             make_deterministic()
         seed_torch(config.seed)
         self.generator = seeded(config.seed + 1, device)
-        graph = build_graph(task, config).to(self.device)
-        ppo = PPO(graph.actor, task.critic_size, task.contract.action.size, config)
-        self.learner = Learner(graph, ppo, Normaliser(task.critic_size).to(self.device))
+        self.learner = build_learner(task, config, self.device)
         self.ranks.follow_first(self.learner)
-        self.collector = self._collector()
+        self.collector: RolloutSource = source(self.learner) if source else self._collector()
         self.gamma = config.gamma(task.contract.timing.control_dt)
         self.pending: Rollout | None = None
         """With overlap, the rollout that is collected but not yet learned from."""
@@ -145,7 +198,7 @@ class Trainer:
         """Those of them before a resume."""
         self.seconds = 0.0
 
-    def _collector(self) -> "Collector | DeviceCollector":
+    def _collector(self) -> RolloutSource:
         config = self.config
         ranks = self.ranks.beside() if config.overlap else self.ranks
         if config.engine != "warp":
@@ -167,9 +220,7 @@ class Trainer:
 
     def new_rollout(self) -> Rollout:
         """An empty rollout of this run's sizes."""
-        hidden = int(getattr(self.graph.actor, "state_size", 0))
-        sizes = (self.graph.observation.size, self.task.critic_size, self.task.contract.action.size, hidden)
-        return Rollout(self.config, *sizes, device=self.device)
+        return empty_rollout(self.graph, self.task, self.config, self.device)
 
     def train_iteration(self) -> IterationStats:
         """Collects one rollout, learns from one, and reports.
@@ -231,7 +282,7 @@ class Trainer:
             env_steps=self.env_steps,
             seconds=self.seconds,
             steps_per_s=self._steps / elapsed,
-            reward_per_s=reward / self.collector.env.step_dt,
+            reward_per_s=reward / (self.task.contract.timing.control_dt * self.config.action_repeat),
             success=self.collector.success,
             learning_rate=self.learner.ppo.learning_rate,
             action_std=float(self.learner.ppo.log_std.detach().exp().mean()),

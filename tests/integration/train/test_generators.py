@@ -1,0 +1,86 @@
+"""`physai train --generators`: on real Ray with a process that is killed, and by the command line."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from physai.sdk.cli.main import main
+from physai.sim.tasks.registry import load_task
+from physai.train.cluster.collector import ClusterCollector
+from physai.train.cluster.ray_executor import RayExecutor, connected
+from physai.train.config import TrainConfig
+from physai.train.runners.checkpoint import read_checkpoint
+from physai.train.runners.run_config import RunTaskSource
+from physai.train.runners.runner import Trainer
+
+CONFIG = TrainConfig(num_envs=40, horizon=6, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1)
+SMALL = ["horizon=6", "epochs=1", "minibatches=2", "hidden=16,16", "num_threads=1", "stop_at_success=none"]
+OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
+NEW = ["train", "cartpole-swingup", "--num-envs", "40", "--device", "cpu", *OPTIONS]
+
+
+def weights(trainer: Trainer) -> list[Any]:
+    return [as_numbers(tensor) for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+
+
+def as_numbers(tensor: Any) -> Any:
+    return tensor.tolist()
+
+
+@pytest.mark.slow
+def test_a_killed_actor_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    torch.set_num_threads(1)
+    task = load_task("cartpole-swingup")
+    alone = Trainer(task, CONFIG)
+    for _ in range(4):
+        alone.train_iteration()
+    with connected("local", generators=2) as ray:
+        executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), CONFIG)
+        together = Trainer(
+            task, CONFIG, source=lambda learner: ClusterCollector(task, CONFIG, learner, executor, generators=2)
+        )
+        assert isinstance(together.collector, ClusterCollector)
+        for iteration in range(4):
+            if iteration == 2:
+                os.kill(executor.processes[1][1], signal.SIGKILL)
+            together.train_iteration()
+        executor.close()
+        assert together.collector.replaced >= 1
+    assert weights(together) == weights(alone)
+    assert not (tmp_path / ".ray").exists(), "Ray wrote a token into the home folder"
+
+
+def collected(folder: Path) -> dict[str, Any]:
+    state = read_checkpoint(folder)
+    return {name: as_numbers(tensor) for name, tensor in {**state["graph"], **state["ppo"]}.items()}
+
+
+def test_a_run_may_change_its_generators(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main([*NEW, "--iterations", "4", "--out", str(whole)]) == 0
+    assert main([*NEW, "--iterations", "2", "--out", str(parts), "--generators", "2"]) == 0
+    assert json.loads((parts / "config.json").read_text())["provenance"]["generators"] == "2"
+    assert main(["train", "--resume", str(parts), "--iterations", "3", "--device", "cpu"]) == 0
+    assert main(["train", "--resume", str(parts), "--iterations", "4", "--device", "cpu", "--generators", "1"]) == 0
+    assert collected(parts) == collected(whole)
+
+
+def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    for options, words in (
+        (["--ray"], "--ray auto is for generators; add --generators K"),
+        (["--generators", "2", "--gpus", "2"], "--generators 2 work for one process that learns, not for 2"),
+        (["--generators", "9"], "--generators 9, but 40 worlds are 2 blocks of 16"),
+        (["--generators", "2", "--set", "overlap=true"], "overlap is true; start the run with --set overlap=false"),
+        (["--generators", "2", "--ray", "ray://head:10001"], "expected auto, local, or HOST:PORT"),
+    ):
+        assert main([*NEW, *out, *options]) == 2
+        assert words in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,243 @@
+"""Collects rollouts with generators: asks each for a chunk, replaces those that are lost, and joins the chunks."""
+
+import copy
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from physai.sim.tasks.task import Task
+from physai.train.algorithms.ppo import Rollout
+from physai.train.cluster.executor import Executor, GeneratorLostError
+from physai.train.cluster.generator import Arrays, Chunk, Order, as_arrays, as_tensors, pack
+from physai.train.cluster.shares import ClusterError, shares
+from physai.train.config import TrainConfig
+from physai.train.models.numpy_policy import as_tensor
+from physai.train.runners.collector import Learner, Played, add_values
+
+MAX_LOSSES = 5
+"""How often a generator may be lost in a row before the run ends."""
+_OF_WORLDS = ("environment", "memory", "sensors", "commands", "critic")
+"""Entries of a collector's state whose arrays have the world as their first axis; the others are equal everywhere."""
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterCollector:
+    """`Collector` whose worlds are stepped by generators.
+
+    A chunk follows from order, weights and the generator's state before it. The state after the last chunk that was
+    accepted is kept here, so another generator in the place of a lost one makes the same chunk, and each counts once.
+    """
+
+    def __init__(
+        self, task: Task, config: TrainConfig, learner: Learner, executor: Executor, *, generators: int
+    ) -> None:
+        """Divides the worlds; generators start with the first rollout, or to save where the worlds stand.
+
+        Args:
+            task: what the worlds play.
+            config: settings of the run.
+            learner: whose copy acts.
+            executor: runs the generators.
+            generators: how many share the worlds.
+
+        Raises:
+            ClusterError: the worlds cannot be divided so.
+        """
+        self.learner = copy.deepcopy(learner)
+        self.diverged = 0
+        """Episodes that ended because the physics diverged, since the collector was built."""
+        self.replaced = 0
+        """Generators that were lost and replaced."""
+        self._metrics = tuple(task.metrics)
+        self._config = config
+        self._executor = executor
+        self._shares = shares(config.num_envs, generators)
+        self._states: list[Arrays | None] = [None] * generators
+        self._started = False
+        self._number = 0
+        self._judged = torch.zeros(0)
+        self._curriculum = 0.0 if config.curriculum_iterations else 1.0
+
+    @property
+    def success(self) -> float:
+        """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+        return float(self._judged.mean()) if len(self._judged) else 0.0
+
+    def collect(self, rollout: Rollout) -> Rollout:
+        """Fills the rollout with the next steps of every world, and its summary of them.
+
+        Raises:
+            ClusterError: a generator was lost too often, or failed in a way that would repeat itself.
+        """
+        self._start()
+        chunks = self._chunks(Order(self._number, self._curriculum))
+        self._number += 1
+        self._states = [chunk.state for chunk in chunks]
+        for name in chunks[0].columns:
+            worlds = 0 if name == "hidden" else 1
+            joined = np.concatenate([chunk.columns[name] for chunk in chunks], axis=worlds)
+            getattr(rollout, name).copy_(as_tensor(joined))
+        played = joined_played([_played(chunk) for chunk in chunks])
+        add_values(rollout, played, self.learner)
+        outcomes = played.outcomes.flatten()
+        self._judged = torch.cat([self._judged, outcomes[outcomes >= 0.0]])[-self._config.num_envs :]
+        self._curriculum = self._config.curriculum(self._curriculum, self.success)
+        self.diverged += sum(chunk.diverged for chunk in chunks)
+        self._summarise(rollout, chunks, played)
+        return rollout
+
+    def _summarise(self, rollout: Rollout, chunks: Sequence[Chunk], played: Played) -> None:
+        worlds = self._config.num_envs
+        rollout.reward_terms = {
+            name: sum(chunk.reward_terms[name] * count for chunk, (_, count) in zip(chunks, self._shares, strict=True))
+            / worlds
+            for name in chunks[0].reward_terms
+        }
+        values = {name: played.metrics[name] for name in self._metrics if name in played.metrics}
+        rollout.metrics = {name: float(x.sum()) / len(x) for name, x in values.items()}
+
+    def _start(self) -> None:
+        if not self._started:
+            for which in range(len(self._shares)):
+                self._start_one(which)
+            self._started = True
+
+    def _start_one(self, which: int) -> None:
+        share, count = self._shares[which]
+        self._executor.start(which, share, count, self._states[which])
+
+    def _chunks(self, order: Order) -> list[Chunk]:
+        """One chunk of every generator, in their order."""
+        weights = self._executor.publish(pack(self.learner))
+        for which in range(len(self._shares)):
+            self._executor.submit(which, order, weights)
+        chunks: dict[int, Chunk] = {}
+
+        def accept() -> None:
+            while len(chunks) < len(self._shares):
+                which, chunk = self._executor.next_chunk()
+                # Nothing counts twice, whatever an executor delivers.
+                if chunk.number == order.number:
+                    chunks.setdefault(which, chunk)
+
+        self._insist(accept, again=lambda which: self._executor.submit(which, order, weights))
+        return [chunks[which] for which in range(len(self._shares))]
+
+    def _insist(self, attempt: Callable[[], None], *, again: Callable[[int], None]) -> None:
+        """Attempts something until no generator is lost on the way; each is replaced, and `again` is called for it."""
+        losses: Counter[int] = Counter()
+        while True:
+            try:
+                return attempt()
+            except GeneratorLostError as lost:
+                losses[lost.which] += 1
+                self.replaced += 1
+                if losses[lost.which] > MAX_LOSSES:
+                    raise ClusterError(
+                        f"generator {lost.which} was lost {losses[lost.which]} times in a row, at last: {lost.reason}; "
+                        "see `ray logs` for its output, then continue from the last checkpoint with --resume"
+                    ) from lost
+                logger.warning("%s; another one continues its worlds", lost)
+                self._start_one(lost.which)
+                again(lost.which)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `Collector.state_dict` of a process that steps all worlds, which may continue from it."""
+        self._start()
+        for which in range(len(self._states)):
+            self._insist(lambda which=which: self._note_state(which), again=lambda _: None)
+        parts = cast("list[Arrays]", self._states)
+        return {
+            **as_tensors({name: _joined([part[name] for part in parts]) for name in _OF_WORLDS}),
+            "generator": torch.tensor(parts[0]["generator"]),
+            "judged": self._judged,
+            "curriculum": torch.tensor(self._curriculum, dtype=torch.float64),
+            "begun": torch.tensor(max(int(part["begun"]) for part in parts)),
+        }
+
+    def _note_state(self, which: int) -> None:
+        if self._states[which] is None:
+            self._states[which] = self._executor.state(which)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state_dict` left off, there with any number of generators or with none.
+
+        Raises:
+            ValueError: the state has not as many worlds as the run.
+        """
+        worlds = len(state["critic"])
+        if worlds != self._config.num_envs:
+            raise ValueError(f"state of {worlds} worlds, not {self._config.num_envs}")
+        arrays = as_arrays(state)
+        self._states = [
+            {**arrays, **{name: _part(arrays[name], share.first, count) for name in _OF_WORLDS}}
+            for share, count in self._shares
+        ]
+        self._judged = state["judged"][-worlds:]
+        self._curriculum = float(state["curriculum"])
+        self._started = False
+
+    def begin_beside(self, state: dict[str, Any]) -> None:
+        """Generators belong to one trainer.
+
+        Raises:
+            ClusterError: always.
+        """
+        raise ClusterError("generators work for one process that learns; start it without --gpus and torchrun")
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], dict):
+        names = cast("dict[str, Any]", parts[0])
+        return {name: _joined([part[name] for part in parts]) for name in names}
+    return np.concatenate(parts)
+
+
+def _part(arrays: Any, first: int, count: int) -> Any:
+    if isinstance(arrays, dict):
+        entries = cast("dict[str, Any]", arrays)
+        return {name: _part(value, first, count) for name, value in entries.items()}
+    return arrays[first : first + count]
+
+
+def _played(chunk: Chunk) -> Played:
+    return Played(**as_tensors(chunk.played))
+
+
+def joined_played(parts: Sequence[Played]) -> Played:
+    """What was played in all worlds, given what was in each share of them, in their order."""
+    outcomes = [part.outcomes for part in parts]
+    judged = [x >= 0.0 for x in outcomes]
+    names = sorted({name for part in parts for name in part.metrics})
+    metrics = {name: _in_order(judged, [part.metrics.get(name) for part in parts]) for name in names}
+    return Played(
+        outcomes=torch.cat(outcomes, dim=1),
+        metrics=metrics,
+        cut=torch.cat([part.cut for part in parts], dim=1),
+        final_critic=_in_order([part.cut for part in parts], [part.final_critic for part in parts]),
+        last_critic=torch.cat([part.last_critic for part in parts]),
+    )
+
+
+def _in_order(masks: Sequence[Tensor], values: Sequence[Tensor | None]) -> Tensor:
+    """Values of marked steps and worlds, by steps, then by worlds, given those of each share in that order.
+
+    Args:
+        masks: which steps and worlds each share has values of, bool, (T, N).
+        values: the values, (number marked, …); None for a share that has none.
+    """
+    present = next(x for x in values if x is not None)
+    whole = torch.cat(list(masks), dim=1)
+    table = torch.zeros((*whole.shape, *present.shape[1:]), dtype=present.dtype)
+    first = 0
+    for mask, value in zip(masks, values, strict=True):
+        if value is not None:
+            table[:, first : first + mask.shape[1]][mask] = value
+        first += mask.shape[1]
+    return table[whole]

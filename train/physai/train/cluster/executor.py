@@ -1,0 +1,92 @@
+"""Where generators run: what the trainer asks of it, and the answer for a process alone."""
+
+from typing import Any, Protocol
+
+from physai.sim.tasks.task import Task
+from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
+from physai.train.cluster.shares import ClusterError
+from physai.train.config import TrainConfig
+from physai.train.runners.collector import Share
+
+
+class GeneratorLostError(ClusterError):
+    """A generator died, cannot be reached, or does not answer."""
+
+    def __init__(self, which: int, reason: str) -> None:
+        """What became of which generator."""
+        super().__init__(f"generator {which} was lost: {reason}")
+        self.which, self.reason = which, reason
+
+
+class Executor(Protocol):
+    """Runs generators. `start` may be called again for a lost one; what that still sends is dropped."""
+
+    def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
+        """Starts a generator, or another in its place, see `RolloutGenerator`."""
+        ...
+
+    def publish(self, weights: Weights) -> Any:
+        """Puts weights where all generators can read them; returns what `submit` takes."""
+        ...
+
+    def submit(self, which: int, order: Order, weights: Any) -> None:
+        """Asks a generator for a chunk."""
+        ...
+
+    def next_chunk(self) -> tuple[int, Chunk]:
+        """Waits for the next chunk, of whichever generator.
+
+        Raises:
+            GeneratorLostError: a generator that was asked cannot answer any more.
+        """
+        ...
+
+    def state(self, which: int) -> Arrays:
+        """Where the worlds of a generator stand that has not been asked for anything yet.
+
+        Raises:
+            GeneratorLostError: it cannot answer any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends all generators."""
+        ...
+
+
+class InProcess:
+    """Generators in this process, one after another: the same numbers as elsewhere, for tests and laptops."""
+
+    def __init__(self, task: Task, config: TrainConfig, *, num_threads: int) -> None:
+        """Generators of a task; `num_threads` are each one's engine's."""
+        self._task, self._config, self._threads = task, config, num_threads
+        self._generators: dict[int, RolloutGenerator] = {}
+        self._asked: list[tuple[int, Order, Weights]] = []
+
+    def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
+        """Builds a generator."""
+        self._asked = [asked for asked in self._asked if asked[0] != which]
+        self._generators[which] = RolloutGenerator(
+            self._task, self._config, share, count, num_threads=self._threads, state=state
+        )
+
+    def publish(self, weights: Weights) -> Weights:
+        """The weights themselves."""
+        return weights
+
+    def submit(self, which: int, order: Order, weights: Weights) -> None:
+        """Notes the order."""
+        self._asked.append((which, order, weights))
+
+    def next_chunk(self) -> tuple[int, Chunk]:
+        """Executes the oldest order."""
+        which, order, weights = self._asked.pop(0)
+        return which, self._generators[which].collect(order, weights)
+
+    def state(self, which: int) -> Arrays:
+        """Where the worlds stand."""
+        return self._generators[which].state
+
+    def close(self) -> None:
+        """Forgets the generators."""
+        self._generators.clear()
