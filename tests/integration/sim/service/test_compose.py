@@ -95,7 +95,11 @@ def test_the_build_script_hands_its_options_on(tmp_path: Path) -> None:
     builder.chmod(0o755)
     words = [DOCKER / "build.sh", "robot", "--builder", "buildah", "--base", "debian:x", "--platform", "linux/arm64"]
     printed = subprocess.run(
-        words, capture_output=True, text=True, check=True, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        words,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     ).stdout.split()
     assert printed[printed.index("-f") + 1] == "docker/robot.Dockerfile"
     assert printed[printed.index("-t") + 1] == "physai-robot"
