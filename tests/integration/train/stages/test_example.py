@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[4] / "examples" / "workflow.yaml"
 PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_example_ends_with_a_bundle_that_a_robot_accepts(tmp_path: Path) -> None:
     words = ["workflow", "run", str(EXAMPLE), "--folder", str(tmp_path), "--json", "--cpus", "2"]
     command = [sys.executable, "-c", PROGRAM, *words]
