@@ -53,7 +53,7 @@ case $builder in
     # Health checks are part of Docker's image format only.
     podman) build=(podman build --format docker) ;;
     # In a container of its own buildah may not make namespaces; chroot needs none.
-    buildah) build=(buildah bud --format docker --isolation "${BUILDAH_ISOLATION:-chroot}") ;;
+    buildah) build=(buildah bud --layers --format docker --isolation "${BUILDAH_ISOLATION:-chroot}") ;;
     *) fail "--builder must be docker, podman or buildah, got '$builder'" ;;
 esac
 exec "${build[@]}" -f "$file" -t "$tag" "${options[@]}" .

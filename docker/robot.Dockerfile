@@ -13,12 +13,12 @@ RUN python3 -m venv /opt/physai
 WORKDIR /src
 COPY . .
 RUN /opt/physai/bin/pip install --no-cache-dir -c constraints.txt '.[robot]' \
-    && docker/cyclonedds.sh /opt/physai \
-    && docker/sbom.sh /opt/physai
+    && docker/cyclonedds.sh /opt/physai
+RUN docker/sbom.sh /opt/physai
 
 FROM ${BASE}
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3 libddsc0debian libcycloneddsidl0debian \
+    && apt-get install -y --no-install-recommends python3 libddsc0debian \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/physai /opt/physai
 RUN useradd --create-home physai \
