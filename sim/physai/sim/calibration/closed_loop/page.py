@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from html import escape
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,8 @@ def closed_loop_page(result: ClosedLoopResult, *, title: str) -> str:
         result: the test.
         title: name of the twin, for instance its file.
     """
-    body = "".join([*_answer(result, title), *_success(result), *_tests(result), *_plots(result), *_identity(result)])
+    parts = (_answer(result, title), _success(result), _tests(result), _plots(result), _offsets(result))
+    body = "".join([*chain.from_iterable(parts), *_identity(result)])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -164,6 +166,24 @@ def _curves(time: Array, real: Array, twin: Array, name: str) -> str:
         parts += [rectangle(place, 4, 12, 4, kind), text(place + 18, 11, label)]
     parts.append(text(WIDTH - 16, 220, "s", anchor="end"))
     return chart(parts, 224, f"trajectories of {name}")
+
+
+def _offsets(result: ClosedLoopResult) -> Iterator[str]:
+    """Yield a table of the encoders' offset in each recorded run, if they were estimated."""
+    logs = result.record.logs
+    if not any(log.joint_pos_offset for log in logs):
+        return
+    yield "<h2>Encoder offsets</h2><table><thead><tr><th>run</th>"
+    yield from (f"<th class='number'>{escape(name)}</th>" for name in result.logs[0].joint_names)
+    yield "</tr></thead><tbody>"
+    for log in logs:
+        yield f"<tr><td>{escape(log.name)}</td>"
+        for value, std in zip(log.joint_pos_offset, log.joint_pos_offset_std, strict=True):
+            yield f"<td class='number'>{value:+.4f} ± {std:.4f}</td>"
+        yield "</tr>"
+    yield "</tbody></table>"
+    yield "<p class='soft small'>Measured minus true position [rad or m], and its standard deviation, found from the "
+    yield "run. The twin's runs have the same.</p>"
 
 
 def _identity(result: ClosedLoopResult) -> Iterator[str]:

@@ -12,6 +12,7 @@ from tests.unit.sim.calibration.closed_loop.conftest import Twins
 
 from physai.sim.calibration.closed_loop.closed_loop import run_closed_loop
 from physai.sim.calibration.closed_loop.offsets import RunOffsets, prior_offset, run_offsets
+from physai.sim.calibration.closed_loop.page import closed_loop_page
 from physai.sim.logs import RobotLog
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
@@ -92,10 +93,11 @@ def test_the_offset_of_each_run_is_found(balancer: Task, logs: tuple[RobotLog, .
 def test_the_right_twin_is_reproduced_and_one_without_offsets_contradicted(
     balancer: Task, policy: OnnxPolicy, logs: tuple[RobotLog, ...]
 ) -> None:
-    right, wrong = (
-        run_closed_loop(twin, policy, "0" * 64, balancer, logs, draws=60, seed=1).record
+    results = [
+        run_closed_loop(twin, policy, "0" * 64, balancer, logs, draws=60, seed=1)
         for twin in (twin_of(balancer, *FITTED), twin_of(balancer))
-    )
+    ]
+    right, wrong = (result.record for result in results)
     assert right.verdict == "reproduced"
     assert wrong.verdict == "contradicted"
     differences = [
@@ -104,6 +106,10 @@ def test_the_right_twin_is_reproduced_and_one_without_offsets_contradicted(
     assert differences[1] > 5.0 * abs(differences[0])
     assert all(len(log.joint_pos_offset) == 1 for log in right.logs)
     assert not any(log.joint_pos_offset for log in wrong.logs)
+    pages = [closed_loop_page(result, title="twin.json") for result in results]
+    for log in right.logs:
+        assert f"<td class='number'>{log.joint_pos_offset[0]:+.4f} ± {log.joint_pos_offset_std[0]:.4f}</td>" in pages[0]
+    assert "Encoder offsets" not in pages[1]
 
 
 def test_where_gravity_does_not_show_it_a_run_keeps_the_prior(task: Task, spring: OnnxPolicy, twin_of: Twins) -> None:
