@@ -34,6 +34,8 @@ CONTACTS = (SLIDING_FRICTION, RESTITUTION, CONTACT_TIME)
 AMOUNTS = (0.1, 0.3, 1.0)
 """Shares of a plausible friction or damping that are added to one joint. What is plausible may be many times the real
 amount, and not for all joints alike."""
+MAX_SINGLE_JOINTS = 12
+"""Joints that are changed one by one, from the base on: a legged robot's calibration would take minutes more."""
 LAG_SHIFTS_S = (-0.006, 0.006)
 """Later or earlier than the measured lag [s]; never below 0."""
 
@@ -81,7 +83,7 @@ def model_changes(model: Any, plausible: Mapping[str, float]) -> Iterator[tuple[
         if (values > 0.0).any() or (least > 0.0).any():
             yield f"twice the {what}", _written({field: np.maximum(2.0 * values, values + least)})
         if field != "dof_armature":
-            for name, dof in dofs.items():
+            for name, dof in list(dofs.items())[:MAX_SINGLE_JOINTS]:
                 for amount in (share * least[dof] for share in AMOUNTS):
                     # Less would be less than twice.
                     if amount > values[dof]:

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 
 MAX_PARAMETERS = 1024
 MAX_LOGS = 4096
-MAX_ALTERNATIVES = 64
+MAX_ALTERNATIVES = 128
 MAX_WINDOWS, MAX_NUMBERS = 64, 50_000
 """Maximum number of windows of a replay sample, and of numbers in each of its fields: a verdict replays them all."""
 MAX_LAG_S = 10.0
@@ -164,7 +164,8 @@ class Timing(Frozen):
 class Alternative(Frozen):
     """The twin with one thing changed, such as all masses 10 % higher."""
 
-    name: Label
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[ -~]*$")]
+    """What is changed; may contain the name of a joint, which has up to 64 characters."""
     ratio: Interval
     """Its held-out replay error relative to the twin's: geometric mean over the joints, from the same resampled
     windows. `hi` below 1 means that it replays the recordings significantly better than the twin."""

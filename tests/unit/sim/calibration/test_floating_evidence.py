@@ -13,7 +13,7 @@ from tests.support.floating import HOPPER, HOPPER_FRICTION, dropped, fitted
 from tests.support.tossed_cube import CONTACT_TIME, FRICTION, RESTITUTION, cube, throws
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.calibration.alternatives import model_alternatives, model_changes
+from physai.sim.calibration.alternatives import MAX_SINGLE_JOINTS, model_alternatives, model_changes
 from physai.sim.calibration.calibrate import residuals
 from physai.sim.calibration.excitation import design_excitation
 from physai.sim.calibration.fit.friction_choice import Search, compare, fit_friction
@@ -24,6 +24,7 @@ from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Parameter, catalogue
+from physai.sim.twin.record import MAX_ALTERNATIVES, Alternative, Interval
 from physai.sim.twin.spot_check import spot_check
 from physai.sim.twin.twin import Twin, load_twin, save_twin
 
@@ -137,6 +138,15 @@ class TestChangedTwins:
             f"friction of {other} + 0.3": [0.2, 0.3],
             f"friction of {other} + 1": [0.2, 1.0],
         }
+
+    def test_the_longest_names_fit_into_the_record(self) -> None:
+        """Names of joints have up to 64 characters, robots up to dozens of joints."""
+        Alternative(name=f"friction of {'j' * 64} + 0.000123", ratio=Interval(value=1.0, lo=1.0, hi=1.0))
+        robot = load_robot("ur10e")
+        plausible = {f"{joint}.{what}": 1e3 for joint in robot.spec.joint_names for what in ("friction", "damping")}
+        names = [name for name, _ in model_changes(calibration_model(robot), plausible)]
+        assert sum(name.startswith("friction of ") for name in names) == 18
+        assert 2 * 3 * MAX_SINGLE_JOINTS + 20 <= MAX_ALTERNATIVES
 
     def test_throws_prefer_the_truth(self, body: Robot, thrown: list[RobotLog]) -> None:
         def ratios(values: dict[str, float]) -> dict[str, tuple[float, float]]:
