@@ -7,7 +7,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sim.robots.spec import joint_ids
+from physai.sim.calibration.replay.drive import is_servo
+from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.record import ReplaySample
 from physai.sim.twin.spot_check import sample_error
 from physai.sim.twin.twin import Twin
@@ -20,7 +21,7 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
     """The twin with one window in which it errs by `ERROR`; joints start `angle` from their home pose [rad or m].
 
     Without an angle they start at home, with the constant speed v that gives the motion of the twin's residuals: its
-    root mean square over a window T is v·T/√3.
+    root mean square over a window T is v·T/√3. Servos are given a target ahead of them, or they would brake at once.
     """
     model: Any = twin.model()
     data: Any = mujoco.MjData(model)
@@ -32,6 +33,12 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
     if twin.residuals is not None and not angle:
         data.qvel[dofs] = math.sqrt(3.0) / window_s * np.array(twin.residuals.motion)
     speed = np.array(data.qvel[dofs])
+    control = np.zeros(model.nu)
+    for joint, at, moving in zip(joints, data.qpos[qpos].tolist(), speed.tolist(), strict=True):
+        actuator = joint_actuator(model, joint)
+        if actuator is not None and is_servo(model, actuator):
+            control[actuator] = at + window_s * moving
+    data.ctrl[:] = control
     steps = round(window_s / float(model.opt.timestep))
     start, path = np.concatenate([data.qpos[qpos], speed]), np.zeros((steps, len(joints)))
     for step in range(steps):
@@ -40,7 +47,7 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
     times = float(model.opt.timestep) * np.arange(1, steps + 1)
     sample = ReplaySample(
         start=(tuple(start.tolist()),),
-        controls=((0.0,) * (steps * max(1, model.nu)),),
+        controls=(tuple(np.tile(control, steps).tolist()) if model.nu else (0.0,) * steps,),
         sample_s=(tuple(times.tolist()),),
         target=(tuple((path + ERROR).ravel().tolist()),),
         servo_gain=(1.0,),
