@@ -247,7 +247,7 @@ def connected(address: str, *, generators: int) -> Generator[Any]:
         raise MissingExtraError(f"--ray needs {error.name}: pip install 'physai-sdk[cluster]'") from error
     module: Any = ray
     if module.is_initialized():
-        # Whoever connected this process also disconnects it.
+        # The caller that connected this process also disconnects it.
         yield module
         return
     _connect(module, address, generators)
