@@ -1,7 +1,7 @@
 # Training and simulation on a CPU; for NVIDIA GPUs add `--build-arg PIP_EXTRA_INDEX_URL=`, which takes PyPI's torch.
 # Build and run from the repository's root:
 #   docker/build.sh train
-#   docker run --rm -v "$PWD/runs:/runs" physai-train train ur10e-reach --out /runs/reach
+#   mkdir -p runs && docker run --rm --user "$(id -u)" -v "$PWD/runs:/runs" physai-train train ur10e-reach --out /runs/reach
 # BASE is a Debian with Python 3.11 or newer; pin it by digest for builds that can be repeated.
 ARG BASE=debian:bookworm-slim
 FROM ${BASE} AS build

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries a robot image without a robot: trains a small policy here, installs it in a container, drives the virtual robot
 # outside of it over UDP, installs a second version, and rolls back. With an arm64 image on an amd64 computer this needs
-# qemu-user-static and a mounted binfmt_misc; deadlines are then missed, which is reported, not judged.
+# qemu-user-static and a mounted binfmt_misc, see docs/how-to/images.md for how far that goes.
 set -euo pipefail
 
 case ${1:-} in
@@ -68,12 +68,17 @@ for version in 1 2; do
     "$physai" robot simulate cartpole-swingup --transport udp --set bind=127.0.0.1:17171 --clock lockstep \
         > "$folder/simulate-$version.log" 2>&1 &
     robot=$!
+    code=0
     agent run --transport udp --set robot=127.0.0.1:17171 --seconds "${SECONDS_OF_RUN:-10}" --no-lock \
-        --unsafe-no-verdict --json > "$folder/run-$version.json" ||
-        echo "the run ended early: this computer does not keep the deadlines, which says nothing of a robot's"
+        --unsafe-no-verdict --json > "$folder/run-$version.json" || code=$?
     kill "$robot" && wait "$robot" || true
     robot=''
     cat "$folder/run-$version.json"
+    case $code in
+        0) ;;
+        1) echo 'the guard ended the run: a busy or emulated computer misses deadlines, which says nothing of a robot' ;;
+        *) echo "docker/try_robot.sh: the runtime did not start, exit code $code" >&2; exit 1 ;;
+    esac
     grep -q '"ticks": [1-9]' "$folder/run-$version.json"
     [ "$version" = 2 ] || agent commit --now
 done

@@ -11,6 +11,7 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
+from physai.train.cluster import ray_executor
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.ray_executor import RayExecutor, connected
 from physai.train.config import TrainConfig
@@ -33,9 +34,14 @@ def as_numbers(tensor: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_killed_actor_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("harm", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_actor_that_dies_or_stalls_changes_no_weight(
+    harm: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
+    # A busy machine may take longer for a chunk, too: that costs another replacement, and no weight.
+    monkeypatch.setattr(ray_executor, "LEAST_PATIENCE_S", 5.0)
     torch.set_num_threads(1)
     task = load_task("cartpole-swingup")
     alone = Trainer(task, CONFIG)
@@ -49,7 +55,7 @@ def test_a_killed_actor_changes_no_weight(tmp_path: Path, monkeypatch: pytest.Mo
         assert isinstance(together.collector, ClusterCollector)
         for iteration in range(4):
             if iteration == 2:
-                os.kill(executor.processes[1][1], signal.SIGKILL)
+                os.kill(executor.processes[1][1], harm)
             together.train_iteration()
         executor.close()
         assert together.collector.replaced >= 1
@@ -70,6 +76,19 @@ def test_a_run_may_change_its_generators(tmp_path: Path) -> None:
     assert main(["train", "--resume", str(parts), "--iterations", "3", "--device", "cpu"]) == 0
     assert main(["train", "--resume", str(parts), "--iterations", "4", "--device", "cpu", "--generators", "1"]) == 0
     assert collected(parts) == collected(whole)
+
+
+@pytest.mark.parametrize("named_by", ["option", "environment"])
+def test_an_address_at_which_nothing_listens(
+    named_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Port 1 is reserved."""
+    pytest.importorskip("ray")
+    if named_by == "environment":
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    address = {"option": "127.0.0.1:1", "environment": "auto"}[named_by]
+    assert main([*NEW, "--out", str(tmp_path / "run"), "--generators", "2", "--ray", address]) == 2
+    assert "--ray 127.0.0.1:1: no cluster answers there within 10 s" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ AMOUNTS = (0.1, 0.3, 1.0)
 """Shares of a plausible friction or damping that are added to one joint. What is plausible may be many times the real
 amount, and not for all joints alike."""
 MAX_SINGLE_JOINTS = 12
-"""Joints that are changed one by one, from the base on: a legged robot's calibration would take minutes more."""
+"""Joints that are changed one by one, from the base on; it bounds the number of replays."""
 LAG_SHIFTS_S = (-0.006, 0.006)
 """Later or earlier than the measured lag [s]; never below 0."""
 

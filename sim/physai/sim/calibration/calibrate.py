@@ -152,11 +152,11 @@ def calibrate(
     saturation, two_rates = servo_saturation(robot, train), bool(robot.model.nu) and at_two_rates(train)
 
     def parameters_with(model: str) -> tuple[Parameter, ...]:
-        return _select(catalogue(robot, drive, model, saturation=saturation, two_rates=two_rates), only)
+        return catalogue(robot, drive, model, saturation=saturation, two_rates=two_rates)
 
     search = Search(
         robot=robot,
-        catalogue=parameters_with,
+        catalogue=lambda model: _select(parameters_with(model), only),
         windows=windows,
         drive=drive,
         **limits,
@@ -180,9 +180,8 @@ def calibrate(
         physai_version=installed_version(),
         folder=str(home),
     )
-
     if only:
-        twin = _with_left_out(twin, catalogue(robot, drive, chosen, two_rates=two_rates))
+        twin = _with_left_out(twin, parameters_with(chosen))
 
     def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
         return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
@@ -330,8 +329,6 @@ def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[Fi
 def _with_left_out(twin: Twin, every: Sequence[Parameter]) -> Twin:
     """Return the twin with the parameters that were not to be fitted, at their priors and with their uncertainty."""
     names = {parameter.name for parameter in twin.parameters}
-    # A measured saturation stands for the gain.
-    names |= {name.replace(".saturation_error", ".kp") for name in names}
     rest = tuple(
         FittedParameter(**asdict(parameter), value=parameter.prior, std=parameter.prior_std, identified=False)
         for parameter in every

@@ -72,7 +72,7 @@ def test_where_the_model_errs_starts_take_out_next_to_nothing(pendulum: Robot, e
 def test_only_the_named_parameters_are_fitted(pendulum: Robot, record: Recorder) -> None:
     log = record(pendulum, TRUTH, seed=5, seconds=3.0)
     twin = calibrate(pendulum, [log], only=("hinge.friction",), num_threads=1).twin
-    # The others are there as what nobody has fitted: at their priors, with their uncertainty.
+    # The others are there as not fitted: at their priors, with their uncertainty.
     assert [parameter.name for parameter in twin.parameters if parameter.identified] == ["hinge.friction"]
     known = {parameter.name: parameter for parameter in catalogue(pendulum, "effort")}
     assert {parameter.name for parameter in twin.parameters} == set(known)

@@ -1,7 +1,7 @@
 """The age of a sensor sample is a number of the loop's periods and a constant time: recordings at two rates tell both.
 
-The stand-in's joint is polled once per loop: its positions are one period and 2 ms older than the efforts beside them,
-4 ms at 500 Hz and 10 ms at 125 Hz.
+The stand-in's joint is polled once per loop: its positions are one period and 2 ms older than the efforts of the same
+sample, 4 ms at 500 Hz and 10 ms at 125 Hz.
 """
 
 from collections.abc import Callable

@@ -23,6 +23,8 @@ from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 from physai.train.runners.run_config import RunTaskSource
 
+ANSWER_S = 10.0
+"""How long the head of a cluster may take to accept a connection [s]."""
 START_S = 180.0
 """How long a generator may take to start, for instance while a cluster starts another computer [s]."""
 LEAST_PATIENCE_S = 60.0
@@ -257,6 +259,19 @@ def connected(address: str, *, generators: int) -> Generator[Any]:
         module.shutdown()
 
 
+def _require_answer(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself waits for it for minutes, and says nothing meanwhile."""
+    check_address(address)
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"--ray {address}: no cluster answers there within {ANSWER_S:g} s: {error}; start one with `ray start "
+            "--head`, or use --ray local"
+        ) from error
+
+
 def _connect(ray: Any, address: str, generators: int) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     named = os.environ.get("RAY_ADDRESS")
@@ -268,6 +283,7 @@ def _connect(ray: Any, address: str, generators: int) -> None:
         except ConnectionError:
             joined = "local"
     if joined != "local":
+        _require_answer(joined)
         try:
             ray.init(address=joined, **quiet)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
