@@ -21,7 +21,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 libddsc0debian \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/physai /opt/physai
-RUN useradd --create-home physai \
+RUN useradd --uid 1000 --create-home physai \
     && mkdir -p /var/lib/physai /run/physai && chown physai /var/lib/physai /run/physai
 USER physai
 WORKDIR /home/physai

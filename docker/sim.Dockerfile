@@ -19,7 +19,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 libegl1 libgl1-mesa-dri \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/physai /opt/physai
-RUN useradd --create-home physai && mkdir /data && chown physai /data
+RUN useradd --uid 1000 --create-home physai && mkdir /data && chown physai /data
 USER physai
 WORKDIR /home/physai
 ENV PATH=/opt/physai/bin:$PATH

@@ -12,16 +12,16 @@ RUN apt-get update \
 RUN python3 -m venv /opt/physai
 WORKDIR /src
 COPY . .
-RUN /opt/physai/bin/pip install --no-cache-dir -c constraints.txt '.[cluster]' \
+RUN /opt/physai/bin/pip install --no-cache-dir -c constraints.txt '.[kuberay]' \
     && docker/sbom.sh /opt/physai
 
 FROM ${BASE}
-# Off-screen OpenGL, to render images and videos.
+# Off-screen OpenGL, to render images and videos; wget, by which KubeRay before Ray 2.53 asks whether a node is well.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3 libegl1 libgl1-mesa-dri \
+    && apt-get install -y --no-install-recommends python3 libegl1 libgl1-mesa-dri wget \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/physai /opt/physai
-RUN useradd --create-home physai && mkdir /runs && chown physai /runs
+RUN useradd --uid 1000 --create-home physai && mkdir /runs && chown physai /runs
 USER physai
 WORKDIR /home/physai
 ENV PATH=/opt/physai/bin:$PATH

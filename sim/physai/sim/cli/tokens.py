@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--days", type=float, metavar="N", help="days until the token expires (default: never)")
     parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="store the token in FILE instead of a random one, in place of an older one of this name",
+    )
+    parser.add_argument(
         "--data", type=Path, default=Path("physai-service"), metavar="DIR", help="data folder (default: physai-service)"
     )
     parser.add_argument("--db", metavar="URL", help="database, as for `physai sim serve`")
@@ -45,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"physai sim tokens {arguments.verb} needs the NAME of a token")
     if arguments.days is not None and not 0.0 < arguments.days <= 36500.0:
         raise PhysaiError(f"--days must lie above 0 and at most at 36500, got {arguments.days:g}")
+    if arguments.token_file is not None and arguments.verb != "create":
+        raise PhysaiError(f"--token-file goes with create, not with {arguments.verb}")
     data: Path = arguments.data.absolute()
     if arguments.db is None:
         data.mkdir(parents=True, exist_ok=True)
@@ -64,7 +72,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _create(store: TokenStore, arguments: argparse.Namespace) -> int:
-    token = store.create(arguments.name, arguments.scope, days=arguments.days)
+    given = None if arguments.token_file is None else _read(arguments.token_file)
+    token = store.create(arguments.name, arguments.scope, days=arguments.days, token=given)
+    if given is not None:
+        # It is known already, and what is printed may be kept in a log.
+        if arguments.json:
+            print(json.dumps({"name": arguments.name, "scope": arguments.scope}))
+        return 0
     if arguments.json:
         print(json.dumps({"name": arguments.name, "scope": arguments.scope, "token": token}))
     else:
@@ -73,6 +87,15 @@ def _create(store: TokenStore, arguments: argparse.Namespace) -> int:
             "From now on the service answers nobody without a token."
         )
     return 0
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(1024)
+    except OSError as error:
+        raise PhysaiError(f"{file}: {error.strerror or error}") from error
+    return content.decode("ascii", "replace").strip()
 
 
 def _day(moment: float | None) -> str:

@@ -91,6 +91,41 @@ def test_tokens_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["sim", "tokens", "revoke", "ci", *data]) == 2
 
 
+def test_a_token_from_a_file_is_stored_again_and_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What deploys a service says it at every start, and changes the file to change the token."""
+    file, store = tmp_path / "token", TokenStore(open_database(default_database(tmp_path)))
+    create = [
+        "sim",
+        "tokens",
+        "create",
+        "admin",
+        "--scope",
+        "admin",
+        "--token-file",
+        str(file),
+        "--data",
+        str(tmp_path),
+    ]
+    first, second = (f"physai_{letter * 43}" for letter in "ab")
+    for token in (first, first, second):
+        file.write_text(f"{token}\n")
+        assert main(create) == 0
+        assert token not in capsys.readouterr().out
+        assert store.find(token) == ("admin", "admin")
+    assert store.find(first) is None
+    assert store.count() == 1
+    assert main([*create[:3], "other", *create[4:]]) == 2
+    assert "this token is stored as 'admin'" in capsys.readouterr().err
+    for bad in ("", "physai_short", f"physai_{'a' * 257}", f"{'a' * 50}", f"physai_{'é' * 43}"):
+        file.write_text(bad)
+        assert main(create) == 2
+        assert "43 to 256" in capsys.readouterr().err
+    assert main([*create[:7], str(tmp_path / "none"), *create[8:]]) == 2
+    assert "No such file" in capsys.readouterr().err
+    assert main(["sim", "tokens", "list", "--token-file", str(file), "--data", str(tmp_path)]) == 2
+    assert "--token-file goes with create" in capsys.readouterr().err
+
+
 def test_off_loopback_it_needs_tls_and_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     arguments = ["sim", "serve", "--host", "0.0.0.0", "--data", str(data)]

@@ -171,13 +171,26 @@ def strict(schema: Any) -> None:
             strict(value)
 
 
-def test_kuberays_own_schema_accepts_the_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def kuberay(name: str) -> Any:
+    """A validator by one of KubeRay's resource definitions."""
     folder = checkout("PHYSAI_KUBERAY", "https://github.com/ray-project/kuberay")
-    definition = yaml.safe_load((folder / "ray-operator/config/crd/bases/ray.io_rayjobs.yaml").read_text())
+    definition = yaml.safe_load((folder / f"ray-operator/config/crd/bases/ray.io_{name}.yaml").read_text())
     (version,) = [version for version in definition["spec"]["versions"] if version["name"] == "v1"]
     schema = version["schema"]["openAPIV3Schema"]
     strict(schema["properties"]["spec"])
-    validator: Any = jsonschema.Draft202012Validator(schema)
+    return cast("Any", jsonschema.Draft202012Validator(schema))
+
+
+def test_kuberays_own_schema_accepts_the_cluster() -> None:
+    validator = kuberay("rayclusters")
+    cluster = documents((EXAMPLE.parents[1] / "docker/kubernetes/ray/cluster.yaml").read_text())[0]
+    assert [error.message for error in validator.iter_errors(cluster)] == []
+    cluster["spec"]["workerGroupSpec"] = cluster["spec"].pop("workerGroupSpecs")
+    assert list(validator.iter_errors(cluster))
+
+
+def test_kuberays_own_schema_accepts_the_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    validator = kuberay("rayjobs")
     walk = emitted(capsys, per_stage(tmp_path / "workflow.yaml"), *GOLDEN["kuberay.yaml"])
     jobs = [*documents(walk), *documents(emitted(capsys, EXAMPLE, "kuberay"))]
     assert len(jobs) == 5

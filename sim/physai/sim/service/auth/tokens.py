@@ -18,6 +18,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 PREFIX = "physai_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{43,256}")
 
 
 class TokenStore:
@@ -26,19 +27,39 @@ class TokenStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def create(self, name: str, scope: Scope, *, days: float | None = None) -> str:
+    def create(self, name: str, scope: Scope, *, days: float | None = None, token: str | None = None) -> str:
         """Creates a token and returns it; it cannot be read again.
 
+        Args:
+            name: letters, digits and `. _ @ -`, at most 64.
+            scope: what it allows.
+            days: days until it expires, None for never.
+            token: the token to store, None for a new random one. It takes the place of another one of this name; if it
+                is stored with this scope already, nothing changes, its expiry neither. So what deploys a service may
+                say it again, and a changed secret changes the token.
+
         Raises:
-            ProblemError: the name is taken or malformed.
+            ProblemError: name or token is malformed or taken.
         """
         if not _NAME.fullmatch(name):
             raise invalid(f"token name {name!r:.80} is not allowed; use letters, digits and . _ @ -, at most 64")
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise invalid(
+                f"a token is {PREFIX!r} and 43 to 256 of the characters A-Z a-z 0-9 _ -: 32 random bytes in base64"
+            )
         # 256 random bits: a plain hash cannot be searched, so no slow password hash is needed.
-        token = PREFIX + secrets.token_urlsafe(32)
+        given = token is not None
+        token = token or PREFIX + secrets.token_urlsafe(32)
         now = time.time()
         with Session(self._engine) as session, session.begin():
-            if session.scalar(select(TokenRow).where(TokenRow.name == name)):
+            row = session.get(TokenRow, sha256_hex(token.encode()))
+            if row is not None and (row.name, row.scope) == (name, scope):
+                return token
+            if row is not None and row.name != name:
+                raise ProblemError(409, "token-taken", f"this token is stored as {row.name!r}; use another")
+            if given:
+                session.execute(delete(TokenRow).where(TokenRow.name == name))
+            elif session.scalar(select(TokenRow).where(TokenRow.name == name)):
                 raise ProblemError(
                     409, "name-taken", f"a token named {name!r} exists; revoke it or choose another name"
                 )
