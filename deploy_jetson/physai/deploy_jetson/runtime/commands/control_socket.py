@@ -30,11 +30,11 @@ ANSWER_S = 2.0
 # Requests that are withdrawn when their sender disconnects.
 _TIMELY = (Command.ACTIVATE, Command.RESET, Command.START)
 
-# asm-generic/socket.h; Python has no name for it.
-_SO_TIMESTAMPNS = 35
+# asm-generic/socket.h; Python has no name for it. In microseconds: user-mode emulators know no other stamp.
+_SO_TIMESTAMP = 29
 
-_TIMESPEC = struct.Struct("@ll")
-_STAMP_ROOM = socket.CMSG_SPACE(_TIMESPEC.size)
+_TIMEVAL = struct.Struct("@ll")
+_STAMP_ROOM = socket.CMSG_SPACE(_TIMEVAL.size)
 _POLL_S = 0.2
 _POLL_ANSWER_S = 0.002
 
@@ -163,7 +163,7 @@ def _bound(path: Path) -> socket.socket:
     before = os.umask(0o177)
     try:
         # The kernel then says when each request was sent, which a runtime that was suspended could not know.
-        made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMP, 1)
         made.bind(str(path))
     except OSError as error:
         made.close()
@@ -190,9 +190,9 @@ def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
     """Return how long ago a datagram was sent [ns]; 0 if unknown."""
     # By CLOCK_REALTIME, the only clock with which the kernel stamps.
     for level, kind, data in stamps:
-        if (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS, _TIMESPEC.size):
-            seconds, nanoseconds = _TIMESPEC.unpack(data)
-            return max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+        if (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMP, _TIMEVAL.size):
+            seconds, microseconds = _TIMEVAL.unpack(data)
+            return max(0, time.time_ns() - seconds * 1_000_000_000 - microseconds * 1000)
     return 0
 
 
