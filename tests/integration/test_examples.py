@@ -101,7 +101,7 @@ def test_the_python_of_the_guide_to_designed_controllers_runs(tmp_path: Path) ->
     assert "up after" in run(sys.executable, "-c", second, folder=tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
     output = example("tvlqr_double_pendulum", "tvlqr", "acrobot", folder=tmp_path)
     planned = re.search(r"score ([0-9.]+) without disturbance", output)
