@@ -1,39 +1,19 @@
-"""`physai workflow run --ray` on three nodes of a real Ray cluster on this computer: kills of every kind lose nothing."""
+"""`physai workflow run --ray` on the nodes of a real Ray cluster on this computer: kills of every kind lose nothing."""
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.train.stages import test_run
+from tests.integration.train.stages.conftest import StartRay
 from tests.integration.train.stages.test_run import PROGRAM, SIX, no_process_of, states
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.patience import until
-
-pytest.importorskip("ray")
-cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head and two more nodes, with one processor each."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    # A killed node is found out after some missed answers.
-    head = {"num_cpus": 1, "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3}}
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(2):
-            nodes.add_node(num_cpus=1)
-        yield nodes
-    finally:
-        nodes.shutdown()
 
 
 def words(file: Path, cluster: Any) -> list[str]:
@@ -67,7 +47,9 @@ def endless(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_node_or_run_loses_nothing(cluster: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path: Path) -> None:
+    # A head without processors for stages, as on Kubernetes.
+    cluster = start_ray(0, 1, 1)
     write_contract(tmp_path / "a.json")
     stages = {"quick": show({"path": "a.json"}), "endless": endless()}
     file = write_workflow(tmp_path / "workflow.yaml", stages)
@@ -98,10 +80,7 @@ def test_a_killed_worker_node_or_run_loses_nothing(cluster: Any, tmp_path: Path)
         stage, worker = await_work()
         raylet = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
         node = next(node for node in cluster.list_all_nodes() if raylet_of(node) == raylet)
-        if node is cluster.head_node:
-            os.kill(worker, signal.SIGKILL)
-        else:
-            cluster.remove_node(node, allow_graceful=False)
+        cluster.remove_node(node, allow_graceful=False)
         await_line("endless: started, attempt 3")
         until(lambda: stage not in workers_of(new))
 
@@ -111,7 +90,7 @@ def test_a_killed_worker_node_or_run_loses_nothing(cluster: Any, tmp_path: Path)
     until(lambda: no_process_of(tmp_path / "run"))
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
     write_workflow(file, stages)
-    assert states(run(file, cluster)) == {"quick": "cached", "endless": "done"}
+    assert states(test_run.run(file)) == {"quick": "cached", "endless": "done"}
 
 
 def raylet_of(node: Any) -> int:
@@ -121,8 +100,9 @@ def raylet_of(node: Any) -> int:
 
 @pytest.mark.exhaustive
 def test_results_are_those_of_this_computer_and_independent_stages_run_on_several_nodes(
-    cluster: Any, tmp_path: Path
+    start_ray: StartRay, tmp_path: Path
 ) -> None:
+    cluster = start_ray(1, 1, 1)
     write_contract(tmp_path / "a.json", "one")
     write_contract(tmp_path / "b.json", "two")
     file = write_workflow(tmp_path / "workflow.yaml", SIX)
@@ -130,7 +110,6 @@ def test_results_are_those_of_this_computer_and_independent_stages_run_on_severa
     assert states(done) == dict.fromkeys(SIX, "done"), done.stderr
     record = json.loads(done.stdout)
     assert all(stage["host"] for stage in record["stages"])
-    again = subprocess.run([*words(file, cluster)[:-2], "--json"], capture_output=True, text=True, check=False)
-    assert states(again) == dict.fromkeys(SIX, "cached")
-    # Three started before one ended, on nodes of one processor each.
+    assert states(test_run.run(file)) == dict.fromkeys(SIX, "cached")
+    # Those that need nothing start before one ends.
     assert [line.endswith("started") for line in done.stderr.splitlines()][:3] == [True] * 3
