@@ -7,6 +7,8 @@ import json
 import re
 import sys
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,17 +19,20 @@ from physai.sdk.cli.parser import key_values
 
 if TYPE_CHECKING:
     from physai.train.stages.model import Platform, Workflow
+    from physai.train.stages.places.place import Place
     from physai.train.stages.runner import StageReport
+    from physai.train.stages.store import Store
 
 _STYLES = {"done": "green", "cached": "dim", "failed": "red", "skipped": "red"}
+_LIMITS = ("cpus", "gpus", "memory")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser(
         "run",
-        help="run the stages on this computer",
-        description="Run the stages of a workflow on this computer, independent ones at the same time. "
+        help="run the stages, here or on a Ray cluster",
+        description="Run the stages of a workflow, independent ones at the same time, on this computer or on Ray. "
         "A stage with an earlier result of the same command and inputs is not run again. Exit code 0: every stage has "
         "a result; 1: one failed.",
     )
@@ -43,6 +48,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--cpus", type=int, metavar="N", help="CPUs for stages together (default: all)")
     run.add_argument("--gpus", type=int, metavar="N", help="GPUs for stages together (default: all)")
     run.add_argument("--memory", metavar="SIZE", help="main memory for stages together, as 16Gi (default: all)")
+    run.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        type=_address,
+        metavar="ADDRESS",
+        help="run the stages on nodes of Ray that share the folder: auto (the cluster of RAY_ADDRESS or of this "
+        "computer, else one started here), local (one started here), or HOST:PORT of a cluster",
+    )
     check = actions.add_parser(
         "lint",
         help="list what is wrong with a workflow file",
@@ -69,6 +83,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _address(text: str) -> str:
+    # `--ray workflow.yaml` would take the file for the address, and say that the file is missing.
+    if text not in ("auto", "local") and ":" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; write --ray auto, or give FILE before --ray")
+    return text
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from physai.train.stages.workflow_file import load_workflow
 
@@ -89,9 +110,8 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
             raise unknown_name("stage", name, workflow.stages)
     require_sound(workflow, arguments.file)
     store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow")
-    limits = _limits(arguments)
-    with store.locked():
-        run = WorkflowRun(workflow, arguments.file.parent, store, limits, _say, again=arguments.again)
+    with store.locked(), _place(arguments, store) as place:
+        run = WorkflowRun(workflow, arguments.file.parent, store, place, _say, again=arguments.again)
         reports = run.run(arguments.until)
     seconds = time.monotonic() - started
     if arguments.json:
@@ -108,9 +128,28 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     return 0 if all(report.state in ("done", "cached") for report in reports) else 1
 
 
+@contextmanager
+def _place(arguments: argparse.Namespace, store: Store) -> Generator[Place]:
+    if arguments.ray is None:
+        from physai.train.stages.places.here import Here
+
+        yield Here(_limits(arguments))
+        return
+    given = [name for name in _LIMITS if getattr(arguments, name) is not None]
+    if given:
+        raise PhysaiError(f"--{given[0]} limits stages on this computer, and --ray {arguments.ray} has its own limits")
+    from physai.train.cluster.ray_executor import connected
+    from physai.train.stages.places.ray_place import RayPlace
+
+    with ExitStack() as stack:
+        yield RayPlace(
+            lambda: stack.enter_context(connected(arguments.ray, generators=1)), lambda: store.begin("nodes")
+        )
+
+
 def _limits(arguments: argparse.Namespace) -> Any:
     from physai.train.stages.model import Resources
-    from physai.train.stages.resources import Limits
+    from physai.train.stages.places.resources import Limits
 
     asked: dict[str, int] = {}
     for name, least in (("cpus", 1), ("gpus", 0)):

@@ -1,0 +1,32 @@
+"""A Ray cluster of several nodes on this computer."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+StartRay = Callable[..., Any]
+
+
+@pytest.fixture
+def start_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartRay]:
+    """Starts a node per number of processors, the head first, and returns a `ray.cluster_utils.Cluster`."""
+    cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's default of 15 lets every other program go first.
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    with ExitStack() as stack:
+
+        def start(head: int, *others: int) -> Any:
+            cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": head})
+            stack.callback(cluster.shutdown)
+            for processors in others:
+                cluster.add_node(num_cpus=processors)
+            return cluster
+
+        yield start
