@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sdk.base.software import running_software
 from physai.sim.calibration.alternatives import command_alternatives, model_alternatives
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
@@ -178,6 +179,8 @@ def calibrate(
         actuators=measured_actuators(train) if drive == "effort" else (),
         notes=fitted.notes,
         physai_version=installed_version(),
+        software=running_software(),
+        seed=seed,
         folder=str(home),
     )
     if only:

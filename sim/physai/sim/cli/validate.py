@@ -216,6 +216,7 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")
+    lines.append(f"run       {verdict.run or 'unknown: the policy names none'}")
     lines.append(f"settings  {verdict.gates_sha256}")
     lines.append(f"report    {report / 'report.html'}")
     return "\n".join(lines)

@@ -114,6 +114,8 @@ def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> Valida
         # every other error propagates.
         with contextlib.suppress(PolicyError, ContractError):
             try_policy(data, source=str(path))
+    # A quantised policy of another run is refused before hours of simulation.
+    _ = subject.run
     return subject
 
 

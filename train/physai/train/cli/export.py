@@ -58,6 +58,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
             run.task,
             folder,
             provenance=run.provenance,
+            key=run.key,
             states=states,
             progress=lambda share: bar.update(work, completed=share),
         )

@@ -187,7 +187,7 @@ def _train_in(
     from physai.train.runners import session
     from physai.train.runners.devices import choose_device
     from physai.train.runners.initial_weights import load_initial_weights
-    from physai.train.runners.run_config import begin_run
+    from physai.train.runners.run_config import begin_run, begin_session
     from physai.train.runners.runner import Trainer, learner_threads
 
     generators = generator_options.checked_generators(arguments, config)
@@ -199,6 +199,8 @@ def _train_in(
     device = ranks.device(choose_device(arguments.device, config.engine))
     torch.set_num_threads(learner_threads(config))
     task = source.load()
+    if arguments.resume and ranks.leads:
+        begin_session(folder, generator_options.generator_origin(arguments, generators))
     if not arguments.resume and ranks.leads:
         sources = {"init_from": arguments.init_from, "teacher": arguments.teacher}
         origin = {name: str(path) for name, path in sources.items() if path is not None}
