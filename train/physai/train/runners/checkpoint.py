@@ -25,10 +25,9 @@ from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import load_twin
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.runners.run_config import load_config
+from physai.train.runners.run_config import CHECKPOINT_FILE, load_config
 from physai.train.runners.runner import Trainer, build_graph
 
-CHECKPOINT_FILE = "checkpoint.pt"
 FORMAT_VERSION = 1
 MAX_CHECKPOINT_BYTES = 4 << 30
 

@@ -30,6 +30,7 @@ from physai.sim.twin.twin import load_twin
 from physai.train.config import RENAMED, TrainConfig
 
 CONFIG_FILE = "config.json"
+CHECKPOINT_FILE = "checkpoint.pt"
 FORMAT_VERSION = 1
 MAX_CONFIG_BYTES = 1 << 20
 _LOCK_FILE = ".lock"
