@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
@@ -24,6 +24,21 @@ class ClusterError(PhysaiError):
 def brief(error: Exception) -> str:
     """The beginning of a message of Ray, which gives many lines."""
     return " ".join(str(error).split()).partition(" class_name:")[0][:200]
+
+
+def versions(names: Sequence[str]) -> dict[str, str]:
+    """Versions of packages in this process."""
+    return {name: metadata.version(name) for name in names}
+
+
+def require_same_versions(host: str, found: Mapping[str, str]) -> None:
+    """Raises ClusterError if a package has another version on a computer than here."""
+    for name, version in found.items():
+        if version != metadata.version(name):
+            raise ClusterError(
+                f"{host} has {name} {version}, this computer {metadata.version(name)}; numbers would differ, so "
+                "install the same version on all"
+            )
 
 
 def check_address(address: str) -> None:

@@ -21,6 +21,7 @@ from physai.sim.gates.judgement import WOULD_PASS, judge
 from physai.sim.gates.runner import GATES, ProgressLine, all_gates, find_all
 from physai.sim.gates.settings import FAMILY
 from physai.sim.twin.twin import nominal_twin
+from physai.sim.workers.pool import Processes, WorkerError
 
 Writer = Callable[..., Path]
 
@@ -262,7 +263,7 @@ def test_too_many_jobs_are_refused(bench: Any, write_policy: Writer) -> None:
 
 def test_a_worker_that_dies_is_reported(bench: Any, write_policy: Writer) -> None:
     context = bench.context(write_policy())
-    with workers.Processes(context.subject, 1) as pool:
+    with Processes(workers.play, context.subject, 1) as pool:
         for process in pool._processes.values():  # pyright: ignore[reportPrivateUsage]
             process.kill()
             process.join()
@@ -271,5 +272,5 @@ def test_a_worker_that_dies_is_reported(bench: Any, write_policy: Writer) -> Non
             pool.start(context.batch(0, context.conditions["calibrated"], count=8))
             pool.finished()
 
-        with pytest.raises(workers.WorkerError, match="a worker process ended with code -9"):
+        with pytest.raises(WorkerError, match="a worker process ended with code -9"):
             play()

@@ -151,8 +151,8 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
         elif now is None:
             option = "TASK.py" if what == "task" else f"--{what} FILE"
             raise PhysaiError(
-                f"the sweep's {what} is the file {before[:256]!r}, and no file is opened because another file names "
-                f"it; name it: physai sweep {option} --resume {arguments.resume}"
+                f"the sweep's {what} is the file {(before or '')[:256]!r}, and no file is opened because "
+                f"another file names it; name it: physai sweep {option} --resume {arguments.resume}"
             )
         elif is_name and str(now) != before:
             raise PhysaiError(f"the sweep's {what} is {before}, not {now}; leave it out")

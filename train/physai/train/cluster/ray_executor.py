@@ -1,17 +1,15 @@
 """Generators on Ray: each an actor in a process of its own, on this computer or another one."""
 
-import dataclasses
 import os
 import socket
 import time
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.workers.cluster import ClusterError, brief
+from physai.sim.policies.resolve import absolute
+from physai.sim.workers.cluster import ClusterError, brief, require_same_versions, versions
 from physai.train.cluster.executor import GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
 from physai.train.config import TrainConfig
@@ -41,8 +39,7 @@ class GeneratorActor:
     ) -> dict[str, str]:
         """Builds the worlds; returns versions of what computes them, and the process."""
         self._generator = RolloutGenerator(source.load(), config, share, count, num_threads=1, state=state)
-        versions = {name: metadata.version(name) for name in _SAME}
-        return {**versions, "pid": str(os.getpid()), "host": socket.gethostname()}
+        return {**versions(_SAME), "pid": str(os.getpid()), "host": socket.gethostname()}
 
     def collect(self, order: Order, weights: Weights) -> Chunk:
         """See `RolloutGenerator`."""
@@ -70,7 +67,7 @@ class RayExecutor:
             source: where every computer finds the task.
             config: settings of the run.
         """
-        self._ray, self._source, self._config = ray, _absolute(source), config
+        self._ray, self._source, self._config = ray, absolute(source), config
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(GeneratorActor)
         self._actors: dict[int, Any] = {}
@@ -153,12 +150,7 @@ class RayExecutor:
                 "add computers with `ray start --address`"
             )
         about: dict[str, str] = self._get(which, self._begun[which])
-        for name in _SAME:
-            if about[name] != metadata.version(name):
-                raise ClusterError(
-                    f"{about['host']} has {name} {about[name]}, this computer {metadata.version(name)}; numbers would "
-                    "differ, so install the same version on all"
-                )
+        require_same_versions(about["host"], {name: about[name] for name in _SAME})
         self.processes[which] = about["host"], int(about["pid"])
 
     def _get(self, which: int, reference: Any, *, timeout_s: float | None = None) -> Any:
@@ -176,13 +168,3 @@ class RayExecutor:
         """Ends all actors."""
         for which in list(self._actors):
             self._end(which)
-
-
-def _absolute(source: RunTaskSource) -> RunTaskSource:
-    """The source with paths that hold in other working folders, too."""
-    changed = {
-        name: str(Path(value).resolve())
-        for name in ("task", "robot")
-        if (value := getattr(source, name)) is not None and Path(value).is_file()
-    }
-    return dataclasses.replace(source, **changed)

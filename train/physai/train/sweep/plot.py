@@ -105,6 +105,7 @@ def _draw(path: Path, axes: Sequence[Axis], whole: Sequence[bool], folder: Sweep
                 va="center",
                 fontsize=8,
                 parse_math=False,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
             )
     plot.set_xticks(range(len(axes)), [axis.label for axis in axes])
     plot.set(xlim=(-0.5, len(axes) - 0.5), ylim=(-0.05, 1.05), yticks=[])

@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -54,6 +55,9 @@ def run_trials(folder: SweepFolder, words: Words, *, address: str, say: Callable
     before = [trial for trial in folder.trials if trial not in waiting] if folder.record.sweep.asha is not None else []
     sweep = folder.record.sweep
     orders = [_order(folder, trial, words, replay=trial in before) for trial in (*before, *waiting)]
+    for left in folder.path.glob(".tune-*"):
+        # Of a sweep that was killed.
+        shutil.rmtree(left, ignore_errors=True)
     os.environ.update(_QUIET)
     with connected(address, processors=sweep.concurrent * sweep.cpus) as ray:
         _require_room(ray, folder)
@@ -99,7 +103,7 @@ def _fit(ray: Any, folder: SweepFolder, orders: Sequence[TrialOrder], say: Calla
 
     sweep = folder.record.sweep
     for name in ("ray.tune", "ray.train"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     scheduler = None
     if sweep.asha is not None:
         scheduler = schedulers.ASHAScheduler(
@@ -122,8 +126,8 @@ def _fit(ray: Any, folder: SweepFolder, orders: Sequence[TrialOrder], say: Calla
                 scheduler=scheduler,
                 max_concurrent_trials=sweep.concurrent,
                 reuse_actors=True,
-                trial_name_creator=lambda trial: trial.config["name"],
-                trial_dirname_creator=lambda trial: trial.config["name"],
+                trial_name_creator=_name,
+                trial_dirname_creator=_name,
             ),
             run_config=tune.RunConfig(
                 name="sweep",
@@ -140,6 +144,10 @@ def _fit(ray: Any, folder: SweepFolder, orders: Sequence[TrialOrder], say: Calla
             raise ClusterError(f"Ray Tune failed: {brief(error)}; continue with --resume {folder.path}") from error
 
 
+def _name(trial: Any) -> str:
+    return trial.config["name"]
+
+
 def _callback(tune: Any, folder: SweepFolder, replayed: set[str], say: Callable[[str], None]) -> Any:
     unit = " s" if folder.record.sweep.budget.clock == "seconds" else " iterations"
 
@@ -147,7 +155,7 @@ def _callback(tune: Any, folder: SweepFolder, replayed: set[str], say: Callable[
         """Records how trials end."""
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-            name, result = trial.config["name"], trial.last_result
+            name, result = _name(trial), trial.last_result
             if name in replayed:
                 return
             stand = f"{folder.record.sweep.metric} {result['value']:.4g} after {result['time']:g}{unit}"
@@ -161,7 +169,7 @@ def _callback(tune: Any, folder: SweepFolder, replayed: set[str], say: Callable[
                 say(f"{name}: stopped early, {stand}")
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-            name = trial.config["name"]
+            name = _name(trial)
             lines = str(trial.get_error() or "its worker died").strip().splitlines()
             folder.note_failed(name, f"lost {MAX_LOSSES + 1} times: {lines[-1]}")
             say(f"{name}: failed: {lines[-1]}")
