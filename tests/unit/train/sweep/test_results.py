@@ -12,8 +12,10 @@ from physai.train.sweep.plot import PLOT_FILE, draw, metric_axis, setting_axis
 from physai.train.sweep.results import best_trial, ranked, trial_results, write_csv
 from physai.train.sweep.training import Report, Training, TrialOrder
 
-ENDED = '{"format_version": 1, "reason": "all iterations done", "interrupted": %s, "iterations": 4, "env_steps": 8, '
-ENDED += '"seconds": 4.0, "success": null}'
+ENDED = (
+    '{"format_version": 1, "reason": "all iterations done", "interrupted": %s, "iterations": 4, "env_steps": 8, '
+    '"seconds": 4.0, "success": null}'
+)
 
 
 def sweep_folder(folder: Path) -> SweepFolder:
