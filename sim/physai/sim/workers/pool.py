@@ -91,7 +91,15 @@ class InProcess(Workers[Request, Result], Generic[Subject, Request, Result]):
 class Processes(Workers[Request, Result], Generic[Subject, Request, Result]):
     """Computes requests in `jobs` processes; one that dies ends the computation."""
 
-    def __init__(self, work: Work[Subject, Request, Result], subject: Subject, jobs: int, *, advice: str = "") -> None:
+    def __init__(
+        self,
+        work: Work[Subject, Request, Result],
+        subject: Subject,
+        jobs: int,
+        *,
+        advice: str = "",
+        isolate: bool = False,
+    ) -> None:
         """Start the processes.
 
         Args:
@@ -99,22 +107,26 @@ class Processes(Workers[Request, Result], Generic[Subject, Request, Result]):
             subject: what all requests have in common; picklable.
             jobs: number of processes.
             advice: what the user can do if one dies, for the message.
+            isolate: replace a process that dies, and answer its request with the error.
         """
         # Not a `ProcessPoolExecutor`: it neither terminates running requests on an error nor reports the exit code of a
         # worker that died.
         # A forked process would inherit the locks of onnxruntime's and MuJoCo's threads without the threads.
-        context = multiprocessing.get_context("spawn")
-        self._advice = advice
+        self._context = multiprocessing.get_context("spawn")
+        self._work, self._subject, self._advice, self._isolate = work, subject, advice, isolate
         self._busy: dict[Connection, Request] = {}
         self._free: list[Connection] = []
         self._processes: dict[Connection, Any] = {}
         for _ in range(jobs):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, work, subject), daemon=True)
-            process.start()
-            theirs.close()
-            self._processes[ours] = process
-            self._free.append(ours)
+            self._begin()
+
+    def _begin(self) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, self._work, self._subject), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes[ours] = process
+        self._free.append(ours)
 
     @property
     def idle(self) -> int:
@@ -126,7 +138,9 @@ class Processes(Workers[Request, Result], Generic[Subject, Request, Result]):
         try:
             connection.send(request)
         except OSError:
-            raise self._lost(connection) from None
+            if not self._isolate:
+                raise self._lost(connection) from None
+            # The answer, which `finished` waits for, is that the process died.
 
     def finished(self) -> list[tuple[Request, Result | PhysaiError]]:
         done: list[tuple[Request, Result | PhysaiError]] = []
@@ -135,7 +149,14 @@ class Processes(Workers[Request, Result], Generic[Subject, Request, Result]):
             try:
                 answer: Any = connection.recv()
             except (EOFError, OSError):
-                raise self._lost(connection) from None
+                lost = self._lost(connection)
+                if not self._isolate:
+                    raise lost from None
+                done.append((self._busy.pop(connection), lost))
+                del self._processes[connection]
+                connection.close()
+                self._begin()
+                continue
             if isinstance(answer, BaseException) and not isinstance(answer, PhysaiError):
                 raise answer
             done.append((self._busy.pop(connection), answer))

@@ -38,7 +38,13 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
     """Computes requests in actors; one that dies is replaced, and its request computed again."""
 
     def __init__(
-        self, work: Work[Subject, Request, Result], subject: Subject, address: str, *, jobs: int | None = None
+        self,
+        work: Work[Subject, Request, Result],
+        subject: Subject,
+        address: str,
+        *,
+        jobs: int | None = None,
+        isolate: bool = False,
     ) -> None:
         """Starts nothing yet.
 
@@ -47,8 +53,10 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
             subject: what all requests have in common; picklable, with paths that hold on all computers.
             address: see `physai.sim.workers.cluster.connected`.
             jobs: number of actors, each on a processor; None for all that the cluster has.
+            isolate: answer a request that kills its workers with the error, instead of ending the computation.
         """
         self._work, self._subject, self._address, self._jobs = work, subject, address, jobs
+        self._isolate = isolate
         self._stack = ExitStack()
         self._free: list[Any] = []
         self._busy: dict[Any, tuple[Any, Request]] = {}
@@ -106,7 +114,9 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
                 except self._ray.exceptions.RayTaskError as error:
                     raise RuntimeError(str(error)) from error
                 except self._ray.exceptions.RayError as error:
-                    self._replace(actor, request, error)
+                    lost = self._replace(actor, request, error)
+                    if lost is not None:
+                        done.append((request, lost))
                     continue
                 self._losses.pop(id(request), None)
                 done.append((request, result))
@@ -136,17 +146,23 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
                 "computers with `ray start --address`"
             )
 
-    def _replace(self, actor: Any, request: Request, error: Exception) -> None:
+    def _replace(self, actor: Any, request: Request, error: Exception) -> WorkerError | None:
         self._about.pop(actor, None)
         self.processes.pop(actor, None)
         losses = self._losses[id(request)] = self._losses.get(id(request), 0) + 1
         if losses > MAX_LOSSES:
-            raise WorkerError(
+            lost = WorkerError(
                 f"{losses} workers died while they computed the same request, the last because: {brief(error)}; if "
                 "memory is short, use fewer --jobs"
-            ) from error
+            )
+            if not self._isolate:
+                raise lost from error
+            del self._losses[id(request)]
+            self._free.append(self._begin())
+            return lost
         self.replaced += 1
         self._submit(self._begin(), request)
+        return None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
