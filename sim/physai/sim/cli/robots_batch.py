@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,21 +86,12 @@ def requests_for(files: Sequence[Path], out: Path) -> list[ImportRequest]:
     return found
 
 
-def import_one(options: ImportOptions, request: ImportRequest) -> dict[str, Any]:
-    """Import a file; what a worker does. Problems of the file, and bugs, are in the record."""
-    from physai.sim.cli.robots_import import imported_record
-
-    try:
-        return {"file": str(request.file), **imported_record(request.file, request.folder, options)}
-    except PhysaiError as error:
-        problem = str(error)
-    except Exception as error:  # the others are imported all the same, and the record says what to report
-        problem = f"a bug in physai: {type(error).__name__}: {error}"
-    return {"file": str(request.file), "error": problem}
-
-
-def run_batch(arguments: argparse.Namespace, options: ImportOptions) -> int:
-    """Imports all files; returns 0, or 1 if one failed."""
+def run_batch(
+    arguments: argparse.Namespace,
+    options: ImportOptions,
+    import_one: Callable[[ImportOptions, ImportRequest], dict[str, Any]],
+) -> int:
+    """Imports all files with a function that returns a file's record; returns 0, or 1 if one failed."""
     from physai.sim.workers.pool import Processes
     from physai.sim.workers.ray_pool import RayWorkers
 

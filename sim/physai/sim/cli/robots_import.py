@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sim.cli.options import add_worker_arguments, check_worker_options
+from physai.sim.cli.robots_batch import ImportRequest, run_batch
 
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
@@ -90,9 +91,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     source: Path = arguments.files[0]
     if len(arguments.files) > 1 or source.is_dir():
-        from physai.sim.cli.robots_batch import run_batch
-
-        return run_batch(arguments, options)
+        return run_batch(arguments, options, import_one)
     if arguments.jobs is not None or arguments.ray is not None:
         raise PhysaiError("--jobs and --ray are for several files, or a folder of them; leave them out for one")
     folder: Path = arguments.out or Path(source.name.split(".")[0])
@@ -134,7 +133,7 @@ def _record(imported: Any, folder: Path, picture: str | None, check: RobotCheck,
     }
 
 
-def imported_record(source: Path, folder: Path, options: ImportOptions) -> dict[str, Any]:
+def _imported_record(source: Path, folder: Path, options: ImportOptions) -> dict[str, Any]:
     """Imports, draws a preview and checks; returns what `--json` prints.
 
     Raises:
@@ -147,6 +146,17 @@ def imported_record(source: Path, folder: Path, options: ImportOptions) -> dict[
     picture = _preview(imported.robot, folder / PREVIEW_FILE)
     check = _checked(imported.robot)
     return _record(imported, folder, picture, check, time.monotonic() - start)
+
+
+def import_one(options: ImportOptions, request: ImportRequest) -> dict[str, Any]:
+    """Import a file; what a worker does. Problems of the file, and bugs, are in the record."""
+    try:
+        return {"file": str(request.file), **_imported_record(request.file, request.folder, options)}
+    except PhysaiError as error:
+        problem = str(error)
+    except Exception as error:  # the others are imported all the same, and the record says what to report
+        problem = f"a bug in physai: {type(error).__name__}: {error}"
+    return {"file": str(request.file), "error": problem}
 
 
 def _next(robot: Robot, check: RobotCheck) -> str:

@@ -2,6 +2,7 @@
 
 import ctypes
 import operator
+from collections.abc import Callable
 
 import pytest
 
@@ -24,15 +25,16 @@ def test_one_process_and_several_find_the_same() -> None:
 
 
 def test_a_bug_is_raised_with_the_traceback_of_the_worker() -> None:
-    with Processes(operator.truediv, 1, 1) as workers:
+    divide: Callable[[int, int], float] = operator.truediv
+    with Processes(divide, 1, 1) as workers:
         workers.start(0)
         with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero\nTraceback"):
             workers.finished()
 
 
 def test_a_request_that_kills_its_process_is_answered_and_others_are_computed() -> None:
-    """One byte at address 0 is a segmentation fault, no byte is none."""
-    with Processes(ctypes.string_at, 0, 1, isolate=True) as workers:
+    """To read a byte at address 1 is a segmentation fault, to read none is not."""
+    with Processes(ctypes.string_at, 1, 1, isolate=True) as workers:
         for _ in range(2):
             workers.start(1)
             [(_, lost)] = workers.finished()
@@ -40,7 +42,7 @@ def test_a_request_that_kills_its_process_is_answered_and_others_are_computed() 
             assert "a worker process ended with code -11" in str(lost)
         workers.start(0)
         assert workers.finished() == [(0, b"")]
-    with Processes(ctypes.string_at, 0, 1, advice="; try again") as workers:
+    with Processes(ctypes.string_at, 1, 1, advice="; try again") as workers:
         workers.start(1)
         with pytest.raises(WorkerError, match="ended with code -11; try again"):
             workers.finished()
