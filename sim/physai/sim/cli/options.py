@@ -56,12 +56,18 @@ def add_ray_argument(parser: argparse.ArgumentParser, what: str) -> None:
 
 def check_worker_options(arguments: argparse.Namespace) -> None:
     """Raises PhysaiError for a number of workers out of range, and for what is no address of a cluster."""
-    from physai.sim.workers.cluster import check_address
     from physai.sim.workers.pool import require_jobs
 
     if arguments.jobs is not None:
         require_jobs(arguments.jobs)
+    check_ray_option(arguments)
+
+
+def check_ray_option(arguments: argparse.Namespace) -> None:
+    """Raises PhysaiError for what is no address of a cluster."""
     if arguments.ray is not None:
+        from physai.sim.workers.cluster import check_address
+
         check_address(arguments.ray)
 
 

@@ -100,7 +100,7 @@ def run_batch(
     start = time.monotonic()
     if arguments.ray is not None:
         workers: Workers[ImportRequest, dict[str, Any]] = RayWorkers(
-            import_one, options, arguments.ray, jobs=jobs, isolate=True
+            import_one, options, arguments.ray, jobs=jobs, most=len(requests), isolate=True
         )
     else:
         workers = Processes(import_one, options, jobs, isolate=True)
@@ -119,20 +119,15 @@ def _imported(
     requests: Sequence[ImportRequest], workers: Workers[ImportRequest, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Records in the order of requests."""
-    records: dict[ImportRequest, dict[str, Any]] = {}
-    waiting = list(reversed(requests))
-    with workers:
-        while len(records) < len(requests):
-            while waiting and workers.idle:
-                workers.start(waiting.pop())
-            for request, result in workers.finished():
-                record = (
-                    {"file": str(request.file), "error": str(result)} if isinstance(result, PhysaiError) else result
-                )
-                records[request] = record
-                state = "failed" if "error" in record else "imported"
-                print(printable(f"{len(records)}/{len(requests)} {request.file}: {state}"), file=sys.stderr, flush=True)
-    return [records[request] for request in requests]
+    from physai.sim.workers.pool import compute_all
+
+    records: dict[int, dict[str, Any]] = {}
+    for number, result in compute_all(workers, requests):
+        file = str(requests[number].file)
+        records[number] = {"file": file, "error": str(result)} if isinstance(result, PhysaiError) else result
+        state = "failed" if "error" in records[number] else "imported"
+        print(printable(f"{len(records)}/{len(requests)} {file}: {state}"), file=sys.stderr, flush=True)
+    return [records[number] for number in range(len(requests))]
 
 
 def _table(records: Sequence[dict[str, Any]]) -> str:

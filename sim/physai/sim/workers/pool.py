@@ -8,7 +8,8 @@ import os
 import signal
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -176,6 +177,31 @@ class Processes(Workers[Request, Result], Generic[Subject, Request, Result]):
             connection.close()
         for process in self._processes.values():
             process.join()
+
+
+def compute_all(
+    workers: Workers[Request, Result], requests: Sequence[Request]
+) -> Iterator[tuple[int, Result | PhysaiError]]:
+    """Compute all requests; yields the number of each in the sequence with its result, as they are done.
+
+    Args:
+        workers: entered and left here.
+        requests: hashable and different.
+
+    Raises:
+        WorkerError: see `Workers`.
+    """
+    numbers = {request: number for number, request in enumerate(requests)}
+    waiting = deque(requests)
+    running = 0
+    with workers:
+        while waiting or running:
+            while waiting and workers.idle:
+                workers.start(waiting.popleft())
+                running += 1
+            for request, result in workers.finished():
+                running -= 1
+                yield numbers[request], result
 
 
 def attempt(work: Work[Subject, Request, Result], subject: Subject, request: Request) -> Result | PhysaiError:

@@ -44,6 +44,7 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
         address: str,
         *,
         jobs: int | None = None,
+        most: int = MAX_JOBS,
         isolate: bool = False,
     ) -> None:
         """Starts nothing yet.
@@ -53,10 +54,11 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
             subject: what all requests have in common; picklable, with paths that hold on all computers.
             address: see `physai.sim.workers.cluster.connected`.
             jobs: number of actors, each on a processor; None for all that the cluster has.
+            most: maximum number of actors if `jobs` is None, for instance the number of requests.
             isolate: answer a request that kills its workers with the error, instead of ending the computation.
         """
         self._work, self._subject, self._address, self._jobs = work, subject, address, jobs
-        self._isolate = isolate
+        self._isolate, self._most = isolate, most
         self._stack = ExitStack()
         self._free: list[Any] = []
         self._busy: dict[Any, tuple[Any, Request]] = {}
@@ -79,7 +81,7 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
         """
         self._ray: Any = self._stack.enter_context(connected(self._address, processors=self._jobs or 1))
         if self._jobs is None:
-            self._jobs = max(1, min(MAX_JOBS, int(self._ray.cluster_resources().get("CPU", 1.0))))
+            self._jobs = max(1, min(MAX_JOBS, self._most, int(self._ray.cluster_resources().get("CPU", 1.0))))
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(WorkerActor)
         # One copy per computer.
         self._shared = self._ray.put(self._subject)
