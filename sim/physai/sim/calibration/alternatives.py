@@ -6,7 +6,7 @@ would matter to a policy. If they prefer another, the twin is not the model of t
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -145,7 +145,9 @@ class Replays:
         """Restore what `__getstate__` returned, with an empty editable model."""
         self.__dict__.update(state, robot=Robot(**state["robot"], model_spec=mujoco.MjSpec()))
 
-    def alternative(self, name: str, model: Any, values: Array, responses: Responses | None = None) -> Alternative:
+    def alternative(
+        self, name: str, model: Any, values: Array, responses: Sequence[Responses] | None = None
+    ) -> Alternative:
         """Replay the windows with another model, other values of the channel or other responses."""
         through = channel(self.robot.spec.joint_names, [parameter.name for parameter in self.twin.parameters], values)
         other = score_windows(
