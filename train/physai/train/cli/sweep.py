@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -215,6 +216,7 @@ def _report(folder: SweepFolder, arguments: argparse.Namespace, *, is_complete: 
     from physai.train.sweep.plot import draw
     from physai.train.sweep.results import best_trial, ranked, trial_results, write_csv
 
+    file = [folder.record.base.task] if folder.record.base.task.endswith(".py") else []
     results = trial_results(folder)
     write_csv(folder, results)
     picture = draw(folder, results)
@@ -228,13 +230,15 @@ def _report(folder: SweepFolder, arguments: argparse.Namespace, *, is_complete: 
     if picture is not None:
         _say(f"picture: {picture}")
     if not is_complete:
-        _say(f"interrupted; continue with: physai sweep --resume {folder.path}")
+        _say(f"interrupted; continue with: {shlex.join(['physai', 'sweep', *file, '--resume', str(folder.path)])}")
         return 130
     if best is None:
         _say("no trial trained to the end")
         return 1
     # The best of many noisy values is too good on average.
-    _say(f"best: {best.trial.name}, exported; next: physai eval {folder.path / BEST_FOLDER}")
+    target = str(folder.path / BEST_FOLDER)
+    words = ["physai", "eval", target, *(["--task", target] if file else [])]
+    _say(f"best: {best.trial.name}, exported; next: {shlex.join(words)}")
     return 0
 
 
