@@ -11,9 +11,10 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
+from physai.sim.workers.cluster import connected
 from physai.train.cluster import ray_executor
 from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.ray_executor import RayExecutor, connected
+from physai.train.cluster.ray_executor import RayExecutor
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.run_config import RunTaskSource
@@ -47,7 +48,7 @@ def test_an_actor_that_dies_or_stalls_changes_no_weight(
     alone = Trainer(task, CONFIG)
     for _ in range(4):
         alone.train_iteration()
-    with connected("local", generators=2) as ray:
+    with connected("local", processors=2) as ray:
         executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), CONFIG)
         together = Trainer(
             task, CONFIG, source=lambda learner: ClusterCollector(task, CONFIG, learner, executor, generators=2)

@@ -6,13 +6,15 @@ would matter to a policy. If they prefer another, the twin is not the model of t
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration.replay.drive import Responses, is_servo, responses_of
 from physai.sim.calibration.replay.replay import ReplayScore, score_windows
 from physai.sim.robots import Robot
@@ -21,6 +23,8 @@ from physai.sim.twin.contact import CONTACT_TIME, RESTITUTION, SLIDING_FRICTION,
 from physai.sim.twin.parameters import DELAY, channel, model_fields
 from physai.sim.twin.record import ActuatorResponse, Alternative
 from physai.sim.twin.twin import Twin
+from physai.sim.workers.pool import InProcess, Workers, compute_all
+from physai.sim.workers.ray_pool import RayWorkers
 
 Array = npt.NDArray[np.float64]
 Change = Callable[[Any], None]
@@ -120,8 +124,47 @@ def _written(fields: Mapping[str, Array]) -> Change:
     return change
 
 
+@dataclass(frozen=True)
+class Replays:
+    """What all alternatives of a twin have in common; picklable for workers."""
+
+    robot: Robot
+    twin: Twin
+    fitted: Any
+    """Compiled model of the twin."""
+    score: ReplayScore
+    """The replay in it."""
+    num_threads: int
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the robot's editable model, which MuJoCo cannot pickle and no replay needs."""
+        robot = {field.name: getattr(self.robot, field.name) for field in fields(Robot) if field.name != "model_spec"}
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "robot": robot}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what `__getstate__` returned, with an empty editable model."""
+        self.__dict__.update(state, robot=Robot(**state["robot"], model_spec=mujoco.MjSpec()))
+
+    def alternative(
+        self, name: str, model: Any, values: Array, responses: Sequence[Responses] | None = None
+    ) -> Alternative:
+        """Replay the windows with another model, other values of the channel or other responses."""
+        through = channel(self.robot.spec.joint_names, [parameter.name for parameter in self.twin.parameters], values)
+        other = score_windows(
+            model,
+            through,
+            self.robot,
+            self.score.windows,
+            seed=self.score.seed,
+            num_threads=self.num_threads,
+            responses=responses,
+            like=self.score,
+        )
+        return Alternative(name=name, ratio=other.ratio_to(self.score))
+
+
 def model_alternatives(
-    robot: Robot, twin: Twin, fitted: Any, score: ReplayScore, *, num_threads: int
+    robot: Robot, twin: Twin, fitted: Any, score: ReplayScore, *, num_threads: int, ray: str | None = None
 ) -> tuple[Alternative, ...]:
     """Return what replays the windows of a score with another model, or with another delay of a servo's targets.
 
@@ -130,53 +173,71 @@ def model_alternatives(
         twin: gives biases and delays.
         fitted: compiled model of the twin.
         score: the replay in it.
-        num_threads: threads of the simulation.
+        num_threads: threads of the simulation, without Ray.
+        ray: cluster that replays, an alternative per processor, see `physai.sim.workers.cluster.connected`; None to
+            replay in this process. The result is the same.
     """
-    names = [parameter.name for parameter in twin.parameters]
-    values = twin.values[None]
-    joints = robot.spec.joint_names
-    found: list[Alternative] = []
+    replays = Replays(robot, twin, fitted, score, num_threads if ray is None else 1)
+    count = len(_model_changes(replays)) + len(_delays(replays))
+    return _replayed(model_alternative, replays, count, ray)
 
-    def add(name: str, model: Any, values: Array) -> None:
-        through = channel(joints, names, values)
-        other = score_windows(
-            model, through, robot, score.windows, seed=score.seed, num_threads=num_threads, like=score
-        )
-        found.append(Alternative(name=name, ratio=other.ratio_to(score)))
 
-    for name, change in model_changes(fitted, {parameter.name: parameter.prior_std for parameter in twin.parameters}):
-        model = copy.copy(fitted)
-        change(model)
-        mujoco.mj_setConst(model, mujoco.MjData(model))
-        add(name, model, values)
-    if DELAY in names:
-        for shift_s in LAG_SHIFTS_S:
-            moved = values.copy()
-            moved[0, names.index(DELAY)] = max(0.0, moved[0, names.index(DELAY)] + shift_s)
-            add(f"command delay {1e3 * moved[0, names.index(DELAY)]:.1f} ms", copy.copy(fitted), moved)
-    return tuple(found)
+def _model_changes(replays: Replays) -> list[tuple[str, Change]]:
+    plausible = {parameter.name: parameter.prior_std for parameter in replays.twin.parameters}
+    return list(model_changes(replays.fitted, plausible))
+
+
+def _delays(replays: Replays) -> list[tuple[str, Array]]:
+    """Values of the twin's parameters with a shorter and a longer delay; none if it has no such parameter."""
+    names = [parameter.name for parameter in replays.twin.parameters]
+    found: list[tuple[str, Array]] = []
+    for shift_s in LAG_SHIFTS_S if DELAY in names else ():
+        moved = replays.twin.values[None].copy()
+        moved[0, names.index(DELAY)] = max(0.0, moved[0, names.index(DELAY)] + shift_s)
+        found.append((f"command delay {1e3 * moved[0, names.index(DELAY)]:.1f} ms", moved))
+    return found
+
+
+def model_alternative(replays: Replays, number: int) -> Alternative:
+    changes = _model_changes(replays)
+    model = copy.copy(replays.fitted)
+    if number >= len(changes):
+        name, values = _delays(replays)[number - len(changes)]
+        return replays.alternative(name, model, values)
+    name, change = changes[number]
+    change(model)
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    return replays.alternative(name, model, replays.twin.values[None])
 
 
 def command_alternatives(
-    robot: Robot, twin: Twin, fitted: Any, score: ReplayScore, *, num_threads: int
+    robot: Robot, twin: Twin, fitted: Any, score: ReplayScore, *, num_threads: int, ray: str | None = None
 ) -> tuple[Alternative, ...]:
     """Return what replays the windows of a score from commands with another response of the motors; see above."""
-    through = channel(robot.spec.joint_names, [parameter.name for parameter in twin.parameters], twin.values[None])
-    responses = [responses_of(twin, log) for log in score.windows.logs]
-    found: list[Alternative] = []
-    for name, change in _response_changes():
-        other = score_windows(
-            copy.copy(fitted),
-            through,
-            robot,
-            score.windows,
-            seed=score.seed,
-            num_threads=num_threads,
-            responses=[_each(change, one) for one in responses],
-            like=score,
-        )
-        found.append(Alternative(name=name, ratio=other.ratio_to(score)))
-    return tuple(found)
+    replays = Replays(robot, twin, fitted, score, num_threads if ray is None else 1)
+    return _replayed(command_alternative, replays, len(list(_response_changes())), ray)
+
+
+def command_alternative(replays: Replays, number: int) -> Alternative:
+    name, change = list(_response_changes())[number]
+    responses = [_each(change, responses_of(replays.twin, log)) for log in replays.score.windows.logs]
+    return replays.alternative(name, copy.copy(replays.fitted), replays.twin.values[None], responses)
+
+
+def _replayed(
+    work: Callable[[Replays, int], Alternative], replays: Replays, count: int, ray: str | None
+) -> tuple[Alternative, ...]:
+    """All alternatives, in their order."""
+    if ray is None:
+        workers: Workers[int, Alternative] = InProcess(work, replays)
+    else:
+        workers = RayWorkers(work, replays, ray, most=max(1, count))
+    found: dict[int, Alternative] = {}
+    for number, result in compute_all(workers, range(count)) if count else ():
+        if isinstance(result, PhysaiError):
+            raise result
+        found[number] = result
+    return tuple(found[number] for number in range(count))
 
 
 def _response_changes() -> Iterator[tuple[str, Callable[[ActuatorResponse], ActuatorResponse]]]:

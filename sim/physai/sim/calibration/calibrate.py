@@ -114,6 +114,7 @@ def calibrate(
     time_budget_s: float | None = None,
     seed: int = 0,
     num_threads: int = 0,
+    ray: str | None = None,
     still: Sequence[RobotLog] = (),
     only: Sequence[str] = (),
     friction: str = AUTO,
@@ -131,6 +132,7 @@ def calibrate(
         time_budget_s: time after which it ends, too [s]; the result then depends on the computer. None for no limit.
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
+        ray: cluster that replays the alternatives to the twin, see `model_alternatives`; None for this process.
         still: recordings of the robot at rest, for its sensor noise.
         only: parameters to fit; all of them by default. The twin has the others, too, as not constrained: a verdict
             must not take for known what was never fitted.
@@ -189,7 +191,7 @@ def calibrate(
     def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
         return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
 
-    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads)
+    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads, ray=ray)
 
 
 def _judged(
@@ -201,6 +203,7 @@ def _judged(
     score: Callable[..., ReplayScore],
     *,
     num_threads: int,
+    ray: str | None,
 ) -> Calibration:
     """Score a fitted twin, the nominal robot and the alternatives; `score` replays recordings in a twin or a model."""
 
@@ -213,7 +216,7 @@ def _judged(
     held_nominal = score(nominal(), held_out) if held_out else None
     commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
-        others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads)
+        others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads, ray=ray)
         lag = held_out_lag(train, held_out)
         twin = replace(
             twin,
@@ -225,7 +228,7 @@ def _judged(
             commanded, commanded_nominal = score(twin, sent, "command"), score(nominal(), sent, "command")
             driven = twin.model()
             twin.add_motor_inertia(driven)
-            others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads)
+            others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads, ray=ray)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
     twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(

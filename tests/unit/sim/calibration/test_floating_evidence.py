@@ -1,6 +1,7 @@
 """What judges a twin works for floating bases: encoder offsets, changed twins, replayed samples, friction models."""
 
 import copy
+import pickle
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.support.floating import HOPPER, HOPPER_FRICTION, dropped, fitted
 from tests.support.tossed_cube import CONTACT_TIME, FRICTION, RESTITUTION, cube, throws
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sim.calibration import alternatives
 from physai.sim.calibration.alternatives import MAX_SINGLE_JOINTS, model_alternatives, model_changes
 from physai.sim.calibration.calibrate import residuals
 from physai.sim.calibration.excitation import design_excitation
@@ -160,6 +162,16 @@ class TestChangedTwins:
         assert ratios({**TRUTH, FRICTION: 0.15})["twice the sliding friction"][1] < 0.95
         assert ratios({**TRUTH, RESTITUTION: 0.8})["half the restitution"][1] < 0.95
         assert ratios({**TRUTH, CONTACT_TIME: 0.06})["half the contact time"][1] < 0.95
+
+    def test_a_worker_elsewhere_finds_the_same(self, body: Robot, thrown: list[RobotLog]) -> None:
+        """What it is sent is pickled, and it simulates with one thread."""
+        twin = fitted(body, TRUTH)
+        model, score = twin.model(), replay(twin, body, thrown)
+        here = model_alternatives(body, twin, model, score, num_threads=2)
+        sent = alternatives.Replays(body, twin, model, score, num_threads=1)
+        elsewhere = pickle.loads(pickle.dumps(sent))
+        assert alternatives.model_alternative(elsewhere, len(here) - 1) == here[-1]
+        assert alternatives.model_alternative(elsewhere, 0) == here[0]
 
     def test_changes_stay_within_the_bounds_of_the_parameters(self, body: Robot) -> None:
         """Restitution ends at 0.95, so twice 0.6 is 0.95: z of 0.95 is about 0.0163."""

@@ -65,7 +65,7 @@ def generator_origin(arguments: argparse.Namespace, generators: int | None) -> d
         return {}
     if arguments.ray is None:
         return {"generators": str(generators)}
-    from physai.train.cluster.ray_executor import ray_version
+    from physai.sim.workers.cluster import ray_version
 
     return {"generators": str(generators), "ray": arguments.ray, "version.ray": ray_version()}
 

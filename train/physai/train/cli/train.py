@@ -261,7 +261,7 @@ def _report(
 def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
     from physai.train.runners.checkpoint import CHECKPOINT_FILE
 
-    source, config = _configured(arguments)
+    source, config = configured(arguments)
     folder = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
     if (folder / CHECKPOINT_FILE).exists():
         raise CheckpointError(
@@ -274,7 +274,7 @@ def _name(source: "RunTaskSource") -> str:
     return Path(source.task).stem if source.task.endswith(".py") else source.task
 
 
-def _configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainConfig"]:
+def configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainConfig"]:
     """The task of a new run and its settings: the task's, then the initial network's, the file's, the options'."""
     from physai.train.config import read_settings, with_options, with_settings
     from physai.train.presets import settings_of
@@ -293,7 +293,7 @@ def _configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainC
         settings = read_settings(arguments.config)
         config = with_settings(config, settings, source=str(arguments.config))
         named |= set(settings)
-    options = dict(_option(text) for text in arguments.options)
+    options = dict(option_pair(text) for text in arguments.options)
     for name in ("num_envs", "seed", "iterations", "engine"):
         if getattr(arguments, name) is not None:
             options[name] = str(getattr(arguments, name))
@@ -365,7 +365,7 @@ def _require_built_in(task: str, run: Path) -> None:
     )
 
 
-def _option(text: str) -> tuple[str, str]:
+def option_pair(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
         raise PhysaiError(f"--set {text}: expected key=value")
@@ -377,7 +377,7 @@ def _print_settings(arguments: argparse.Namespace) -> int:
     from physai.train.config import describe_settings
 
     arguments.options = [text for text in arguments.options if text != "help"]
-    print(describe_settings(_configured(arguments)[1] if arguments.task else None))
+    print(describe_settings(configured(arguments)[1] if arguments.task else None))
     return 0
 
 
@@ -387,12 +387,12 @@ def _each_seed(arguments: argparse.Namespace) -> int:
 
     check_options(arguments)
     seeds = parse_seeds(arguments.seeds)
-    source, _ = _configured(arguments)
+    source, _ = configured(arguments)
     base: Path = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
     for seed in seeds:
         folder = base / f"seed-{seed}"
         one = argparse.Namespace(**{**vars(arguments), "seeds": None, "seed": seed, "out": folder})
-        state = unfinished(folder, lambda one=one: _configured(one)[1])
+        state = unfinished(folder, lambda one=one: configured(one)[1])
         if state == "finished":
             _say(f"{folder} has ended")
             continue

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from physai.sim.tasks.task import Task
+from physai.sim.workers.cluster import ClusterError
 from physai.train.algorithms.ppo import Rollout
 from physai.train.cluster.executor import Executor, GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, as_arrays, as_tensors, pack
-from physai.train.cluster.shares import ClusterError, shares
+from physai.train.cluster.shares import shares
 from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import as_tensor
 from physai.train.runners.collector import Learner, Played, add_values

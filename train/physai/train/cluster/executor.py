@@ -3,8 +3,8 @@
 from typing import Any, Protocol
 
 from physai.sim.tasks.task import Task
+from physai.sim.workers.cluster import ClusterError
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
-from physai.train.cluster.shares import ClusterError
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 

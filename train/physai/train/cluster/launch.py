@@ -4,10 +4,11 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 
 from physai.sim.tasks.task import Task
+from physai.sim.workers.cluster import ClusterError, check_address, connected
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.executor import Executor, InProcess
-from physai.train.cluster.ray_executor import RayExecutor, check_address, connected
-from physai.train.cluster.shares import ClusterError, shares
+from physai.train.cluster.ray_executor import RayExecutor
+from physai.train.cluster.shares import shares
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Learner
 from physai.train.runners.run_config import RunTaskSource
@@ -20,7 +21,7 @@ def check_generators(config: TrainConfig, generators: int, address: str | None) 
     Args:
         config: settings of the run.
         generators: how many.
-        address: see `physai.train.cluster.ray_executor.connected`; None for generators in this process.
+        address: see `physai.sim.workers.cluster.connected`; None for generators in this process.
 
     Raises:
         ClusterError: something does not, with the way out.
@@ -51,7 +52,7 @@ def generators_of(
         source: where every computer finds it.
         config: settings of the run.
         generators: how many share the worlds.
-        address: see `physai.train.cluster.ray_executor.connected`; None for generators in this process.
+        address: see `physai.sim.workers.cluster.connected`; None for generators in this process.
 
     Raises:
         ClusterError: the cluster cannot be joined.
@@ -61,7 +62,7 @@ def generators_of(
         if address is None:
             executor: Executor = InProcess(task, config, num_threads=engine_threads(config))
         else:
-            ray = stack.enter_context(connected(address, generators=generators))
+            ray = stack.enter_context(connected(address, processors=generators))
             executor = RayExecutor(ray, source, config)
         stack.callback(executor.close)
         yield lambda learner: ClusterCollector(task, config, learner, executor, generators=generators)

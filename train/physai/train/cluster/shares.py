@@ -2,7 +2,7 @@
 
 import itertools
 
-from physai.sdk.base.errors import PhysaiError
+from physai.sim.workers.cluster import ClusterError
 from physai.train.runners.collector import Share
 
 BLOCK = 16
@@ -10,10 +10,6 @@ BLOCK = 16
 what is left over, or fewer rows, by other routines, which round differently. Shares that begin at multiples of it and
 are no smaller give each world the rounding that it has where one process steps all; measured, not promised by MKL."""
 MAX_GENERATORS = 1024
-
-
-class ClusterError(PhysaiError):
-    """Generators cannot be started, do not fit the run, or keep failing."""
 
 
 def shares(worlds: int, generators: int) -> list[tuple[Share, int]]:

@@ -29,12 +29,11 @@ from physai.sim.twin.twin import load_twin
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.identity import KEY_FILE, run_key
-from physai.train.runners.run_config import CONFIG_FILE, load_config
+from physai.train.runners.run_config import CHECKPOINT_FILE, CONFIG_FILE, load_config
 from physai.train.runners.runner import Trainer, build_graph
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FILE = "checkpoint.pt"
 FORMAT_VERSION = 1
 MAX_CHECKPOINT_BYTES = 4 << 30
 

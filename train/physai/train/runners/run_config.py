@@ -36,6 +36,7 @@ from physai.train.runners.identity import (
 )
 
 CONFIG_FILE = "config.json"
+CHECKPOINT_FILE = "checkpoint.pt"
 FORMAT_VERSION = 1
 MAX_CONFIG_BYTES = 1 << 20
 _LOCK_FILE = ".lock"

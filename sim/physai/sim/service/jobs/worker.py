@@ -191,6 +191,8 @@ def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
     def stop(_: int, __: FrameType | None) -> None:
         worker.stopping = True
 
+    # Ray's processes, one of which may have started this one, block SIGINT, which ends jobs in order.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker.run()
