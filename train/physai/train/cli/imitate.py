@@ -114,11 +114,15 @@ def _lesson(arguments: argparse.Namespace, trainer: Trainer) -> tuple[Lesson, Ma
     if arguments.teacher is not None:
         from physai.sim.policies.onnx import OnnxPolicy
         from physai.sim.policies.resolve import find_policy
-        from physai.train.runners.teacher import require_teachable
+        from physai.train.runners.teacher import imitate_file, require_teachable
 
         path, rounds = arguments.teacher, arguments.rounds
         require_teachable(task, OnnxPolicy.load(find_policy(path)), graph)
-        return lambda: imitate_teacher(trainer, path, say=_say, rounds=rounds, critic=False), {"teacher": str(path)}
+
+        def follow() -> dict[str, Any]:
+            return vars(imitate_file(trainer, path, say=_say, rounds=rounds, critic=False))
+
+        return follow, {"teacher": str(path)}
     from physai.sdk.base.canonical import sha256_hex
     from physai.sim.logs.reader import read_logs
     from physai.train.runners.demonstrations import cloned, from_logs
@@ -139,21 +143,6 @@ def _lesson(arguments: argparse.Namespace, trainer: Trainer) -> tuple[Lesson, Ma
         return vars(learned)
 
     return learn, {"demonstrations": sha256_hex("\n".join(sorted(log.sha256 for log in logs)).encode())}
-
-
-def imitate_teacher(
-    trainer: Trainer, path: Path, *, say: Callable[[str], None], rounds: int = 0, critic: bool = True
-) -> dict[str, Any]:
-    """Imitates a policy file or that of a run; see `physai.train.runners.teacher.imitate`."""
-    from physai.sim.policies.onnx import OnnxPolicy
-    from physai.sim.policies.resolve import find_policy
-    from physai.train.runners.teacher import imitate
-
-    say(f"imitating {path}")
-    learned = imitate(trainer, OnnxPolicy.load(find_policy(path)), rounds=rounds, critic=critic)
-    met = "" if learned.teacher_success is None else f", which succeeded {learned.teacher_success:.0%} of the time"
-    say(f"differs from the teacher{met}, by {learned.error:.3f} of its range; {learned.samples} samples")
-    return vars(learned)
 
 
 def _finish(trainer: Trainer, folder: Path, *, seconds: float) -> dict[str, Any]:

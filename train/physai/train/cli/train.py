@@ -184,12 +184,12 @@ def _train_in(
     import torch
 
     from physai.sim.robots.check import unstable_servos
-    from physai.train.cli.imitate import imitate_teacher
     from physai.train.runners import session
     from physai.train.runners.devices import choose_device
     from physai.train.runners.initial_weights import load_initial_weights
     from physai.train.runners.run_config import begin_run, begin_session
     from physai.train.runners.runner import Trainer, learner_threads
+    from physai.train.runners.teacher import imitate_file
 
     generators = generator_options.checked_generators(arguments, config)
     if ranks.size > 1 and ":" in arguments.device:
@@ -222,7 +222,7 @@ def _train_in(
         if arguments.init_from is not None:
             load_initial_weights(trainer, arguments.init_from)
         if arguments.teacher is not None and not arguments.resume:
-            imitate_teacher(trainer, arguments.teacher, say=_say)
+            imitate_file(trainer, arguments.teacher, say=_say)
         outcome = session.run(
             trainer,
             folder,

@@ -5,8 +5,9 @@ after a mistake. In further rounds the network plays and the teacher says what i
 Gordon and Bagnell, 2011), so that there are labels for the network's own mistakes. The actor learns by least squares.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from physai.sdk.contract.diff import require_same
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.policies.resolve import find_policy
 from physai.sim.tasks.task import Task
 from physai.train.models.numpy_policy import as_tensors, seeded
 from physai.train.models.policy_graph import PolicyGraph
@@ -92,6 +94,17 @@ def imitate(trainer: Trainer, teacher: OnnxPolicy, *, rounds: int = 0, critic: b
     if critic:
         _let_critic_catch_up(trainer)
     return Imitation(samples=len(pairs.actions), error=error, teacher_success=success)
+
+
+def imitate_file(
+    trainer: Trainer, path: Path, *, say: Callable[[str], None], rounds: int = 0, critic: bool = True
+) -> Imitation:
+    """Imitate a policy file or that of a run, and say how well; see `imitate`."""
+    say(f"imitating {path}")
+    learned = imitate(trainer, OnnxPolicy.load(find_policy(path)), rounds=rounds, critic=critic)
+    met = "" if learned.teacher_success is None else f", which succeeded {learned.teacher_success:.0%} of the time"
+    say(f"differs from the teacher{met}, by {learned.error:.3f} of its range; {learned.samples} samples")
+    return learned
 
 
 def _let_critic_catch_up(trainer: Trainer) -> None:
