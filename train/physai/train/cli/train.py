@@ -158,7 +158,7 @@ def _launch(arguments: argparse.Namespace) -> int:
     from physai.train.runners.launch import launch
 
     # What is wrong is refused before any process starts.
-    folder, _, config = _resume(arguments) if arguments.resume else _new(arguments)
+    folder, _, config = _resume(arguments) if arguments.resume else new_run(arguments)
     device = choose_device(arguments.device, config.engine)
     count = torch.cuda.device_count()
     if arguments.device != "cpu" and (device == "cpu" or count < arguments.gpus):
@@ -173,7 +173,7 @@ def _launch(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     from physai.train.runners.run_config import training_alone
 
-    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
+    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else new_run(arguments))
     with training_alone(folder) if ranks.leads else nullcontext():
         return _train_in(folder, source, config, arguments, ranks)
 
@@ -189,6 +189,7 @@ def _train_in(
     from physai.train.runners.initial_weights import load_initial_weights
     from physai.train.runners.run_config import begin_run, begin_session
     from physai.train.runners.runner import Trainer, learner_threads
+    from physai.train.runners.teacher import imitate_file
 
     generators = generator_options.checked_generators(arguments, config)
     if ranks.size > 1 and ":" in arguments.device:
@@ -221,7 +222,7 @@ def _train_in(
         if arguments.init_from is not None:
             load_initial_weights(trainer, arguments.init_from)
         if arguments.teacher is not None and not arguments.resume:
-            _imitate(trainer, arguments.teacher)
+            imitate_file(trainer, arguments.teacher, say=_say)
         outcome = session.run(
             trainer,
             folder,
@@ -232,17 +233,6 @@ def _train_in(
     if ranks.leads:
         _report(arguments, folder, source, trainer, outcome)
     return 130 if outcome.interrupted else 0
-
-
-def _imitate(trainer: "Trainer", path: Path) -> None:
-    from physai.sim.policies.onnx import OnnxPolicy
-    from physai.sim.policies.resolve import find_policy
-    from physai.train.runners.teacher import imitate
-
-    _say(f"imitating {path}")
-    learned = imitate(trainer, OnnxPolicy.load(find_policy(path)))
-    met = "" if learned.teacher_success is None else f", which succeeded {learned.teacher_success:.0%} of the time"
-    _say(f"differs from the teacher{met}, by {learned.error:.3f} of its range; {learned.samples} samples")
 
 
 def _report(
@@ -258,7 +248,12 @@ def _report(
     _say(f"next: {shlex.join(words)}")
 
 
-def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
+def new_run(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
+    """Folder, task and settings of a new run.
+
+    Raises:
+        PhysaiError: there is no such task, a setting is wrong, or the folder holds a run.
+    """
     from physai.train.runners.checkpoint import CHECKPOINT_FILE
 
     source, config = configured(arguments)

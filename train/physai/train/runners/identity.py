@@ -175,6 +175,8 @@ def _files(folder: Path, twin: str | None, origin: Mapping[str, str]) -> dict[st
         files |= {"recordings": sha256_hex("\n".join(logs).encode())} if logs else {}
     if "init_from" in origin:
         files["init_from"] = _file_sha256(Path(origin["init_from"]) / _CHECKPOINT)
+    if "demonstrations" in origin:
+        files["demonstrations"] = origin["demonstrations"]
     if "teacher" in origin:
         files["teacher"] = _file_sha256(find_policy(Path(origin["teacher"])))
     return files
