@@ -1,19 +1,18 @@
 """A Ray cluster of several nodes on this computer."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-StartRay = Callable[..., Any]
+from tests.support.workflow_runs import StartRay
 
 
 @pytest.fixture
 def start_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartRay]:
-    """Starts a node per number of processors, the head first, and returns a `ray.cluster_utils.Cluster`."""
+    """Starts nodes, which end with the test."""
     cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.train.stages import test_run
-from tests.integration.train.stages.conftest import StartRay
-from tests.integration.train.stages.test_run import PROGRAM, SIX, no_process_of, states
+from tests.support import workflow_runs
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.patience import until
+from tests.support.workflow_runs import PROGRAM, SIX, StartRay, no_process_of, states
 
 
 def words(file: Path, cluster: Any) -> list[str]:
@@ -90,7 +89,7 @@ def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path
     until(lambda: no_process_of(tmp_path / "run"))
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
     write_workflow(file, stages)
-    assert states(test_run.run(file)) == {"quick": "cached", "endless": "done"}
+    assert states(workflow_runs.run(file)) == {"quick": "cached", "endless": "done"}
 
 
 def raylet_of(node: Any) -> int:
@@ -110,6 +109,6 @@ def test_results_are_those_of_this_computer_and_independent_stages_run_on_severa
     assert states(done) == dict.fromkeys(SIX, "done"), done.stderr
     record = json.loads(done.stdout)
     assert all(stage["host"] for stage in record["stages"])
-    assert states(test_run.run(file)) == dict.fromkeys(SIX, "cached")
+    assert states(workflow_runs.run(file)) == dict.fromkeys(SIX, "cached")
     # Those that need nothing start before one ends.
     assert [line.endswith("started") for line in done.stderr.splitlines()][:3] == [True] * 3

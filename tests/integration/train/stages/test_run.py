@@ -1,7 +1,6 @@
 """`physai workflow run` with real stages: what runs again, what a kill leaves behind, and what a failure says."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -12,26 +11,10 @@ from typing import Any
 import pytest
 from tests.support.contract_workflows import compare, show, write_contract, write_workflow
 from tests.support.patience import until
+from tests.support.workflow_runs import PROGRAM, SIX, no_process_of, run, states
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract.schema import schema_text
-
-PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
-
-SIX: dict[str, Any] = {
-    "schema": {"command": ["contract", "schema"], "stdout": "said", "outputs": {"said": "schema.json"}},
-    "a": show({"path": "a.json"}),
-    "b": show({"path": "b.json"}),
-    "both": compare({"path": "a.json"}, {"path": "b.json"}),
-    "left": compare({"from": "both.contract"}, {"path": "a.json"}),
-    "all": {
-        **show({"from": "left.contract"}),
-        "inputs": {
-            "contract": {"from": "left.contract"},
-            **{name: {"from": f"{name}.said"} for name in ("schema", "a", "b", "both", "left")},
-        },
-    },
-}
 
 
 @pytest.fixture
@@ -39,16 +22,6 @@ def six(tmp_path: Path) -> Path:
     write_contract(tmp_path / "a.json", "one")
     write_contract(tmp_path / "b.json", "two")
     return write_workflow(tmp_path / "workflow.yaml", SIX)
-
-
-def run(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    words = ["workflow", "run", str(file), "--folder", str(file.parent / "run"), "--json", *options]
-    return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
-
-
-def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert "Traceback" not in done.stderr, done.stderr
-    return {stage["stage"]: stage["state"] for stage in json.loads(done.stdout)["stages"]}
 
 
 def test_a_second_run_takes_everything_from_the_cache_and_starts_no_process(six: Path) -> None:
@@ -176,17 +149,6 @@ def test_a_run_that_is_stopped_loses_nothing_and_leaves_no_process(name: str, tm
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
     write_workflow(file, stages)
     assert states(run(file)) == {"quick": "cached", "endless": "done"}
-
-
-def no_process_of(folder: Path) -> bool:
-    """Whether no process works below a folder."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
-                return False
-        except OSError:
-            continue
-    return True
 
 
 def test_stages_run_at_the_same_time_within_the_resources(tmp_path: Path) -> None:

@@ -138,10 +138,11 @@ def _place(arguments: argparse.Namespace, store: Store) -> Generator[Place]:
     given = [name for name in _LIMITS if getattr(arguments, name) is not None]
     if given:
         raise PhysaiError(f"--{given[0]} limits stages on this computer, and --ray {arguments.ray} has its own limits")
+    from physai.train.cluster.ray_environment import restored_environment
     from physai.train.cluster.ray_executor import connected
     from physai.train.stages.places.ray_place import RayPlace
 
-    with ExitStack() as stack:
+    with restored_environment(), ExitStack() as stack:
         yield RayPlace(
             lambda: stack.enter_context(connected(arguments.ray, generators=1)), lambda: store.begin("nodes")
         )

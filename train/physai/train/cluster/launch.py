@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from physai.sim.tasks.task import Task
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.executor import Executor, InProcess
+from physai.train.cluster.ray_environment import restored_environment
 from physai.train.cluster.ray_executor import RayExecutor, check_address, connected
 from physai.train.cluster.shares import ClusterError, shares
 from physai.train.config import TrainConfig
@@ -61,6 +62,7 @@ def generators_of(
         if address is None:
             executor: Executor = InProcess(task, config, num_threads=engine_threads(config))
         else:
+            stack.enter_context(restored_environment())
             ray = stack.enter_context(connected(address, generators=generators))
             executor = RayExecutor(ray, source, config)
         stack.callback(executor.close)
