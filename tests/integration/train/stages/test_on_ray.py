@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,3 +114,30 @@ def test_results_are_those_of_this_computer_and_independent_stages_run_on_severa
     assert states(workflow_runs.run(file)) == dict.fromkeys(SIX, "cached")
     # Those that need nothing start before one ends.
     assert [line.endswith("started") for line in done.stderr.splitlines()][:3] == [True] * 3
+
+
+@pytest.mark.exhaustive
+def test_a_node_without_the_folder_is_named_before_anything_runs(start_ray: StartRay, tmp_path: Path) -> None:
+    """A node with another file system in the place of the folder."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mount namespaces are for root only")
+    cluster = start_ray(1)
+    (tmp_path / "files").mkdir()
+    write_contract(tmp_path / "files" / "a.json")
+    file = write_workflow(tmp_path / "files" / "workflow.yaml", {"a": show({"path": "a.json"})})
+    ray = shlex.join([sys.executable, "-m", "ray.scripts.scripts", "start", "--address", cluster.address])
+    script = f"mount -t tmpfs none {shlex.quote(str(tmp_path / 'files'))} && exec {ray} --num-cpus 1 --block"
+    command = ["unshare", "-m", "sh", "-c", script]
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+    def refusal() -> str:
+        shutil.rmtree(tmp_path / "files" / "run", ignore_errors=True)
+        return run(file, cluster).stderr
+
+    with subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"}, **quiet) as node:
+        try:
+            # Until it has joined, the head runs the workflow alone.
+            until(lambda: "all nodes need the folder of results" in refusal(), step=lambda: None)
+        finally:
+            node.terminate()
+    assert not list((tmp_path / "files" / "run" / "logs").iterdir())

@@ -197,3 +197,23 @@ def test_what_cannot_run_here_is_refused_before_anything_runs(
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert not list((tmp_path / "run").glob("logs/*"))
+
+
+def test_a_full_disk_fails_the_stage_and_leaves_no_result(tmp_path: Path) -> None:
+    """The schema takes more than the disk has."""
+    disk = tmp_path / "run"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        (disk / "ballast").write_bytes(bytes(40_000))
+        file = write_workflow(tmp_path / "workflow.yaml", {"schema": SIX["schema"]})
+        done = run(file)
+        assert states(done) == {"schema": "failed"}
+        assert "no space left on device" in done.stderr.lower()
+        (disk / "ballast").unlink()
+        subprocess.run(["mount", "-o", "remount,size=1m", str(disk)], check=True)
+        assert states(run(file)) == {"schema": "done"}
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
