@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,14 @@ SIX: dict[str, Any] = {
         },
     },
 }
+
+
+def endless(**fields: Any) -> dict[str, Any]:
+    """A stage that serves until it is stopped."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    return {"command": ["sim", "serve", "--port", port, "--data", "data"], **fields}
 
 
 def run(file: Path, *options: str) -> subprocess.CompletedProcess[str]:

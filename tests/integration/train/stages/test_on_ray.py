@@ -14,7 +14,7 @@ import pytest
 from tests.support import workflow_runs
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.patience import until
-from tests.support.workflow_runs import PROGRAM, SIX, StartRay, no_process_of, states
+from tests.support.workflow_runs import PROGRAM, SIX, StartRay, endless, no_process_of, states
 
 
 def words(file: Path, cluster: Any) -> list[str]:
@@ -38,21 +38,12 @@ def workers_of(folder: Path) -> dict[int, int]:
     return found
 
 
-def endless(**fields: Any) -> dict[str, Any]:
-    """A stage that serves until it is stopped."""
-    return {
-        "command": ["sim", "serve", "--port", "0", "--data", "data"],
-        "inputs": {"said": {"from": "quick.said"}},
-        **fields,
-    }
-
-
 @pytest.mark.slow
 def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path: Path) -> None:
     # A head without processors for stages, as on Kubernetes.
     cluster = start_ray(0, 1, 1)
     write_contract(tmp_path / "a.json")
-    stages = {"quick": show({"path": "a.json"}), "endless": endless()}
+    stages = {"quick": show({"path": "a.json"}), "endless": endless(inputs={"said": {"from": "quick.said"}})}
     file = write_workflow(tmp_path / "workflow.yaml", stages)
     new = tmp_path / "run" / "new"
     with subprocess.Popen(words(file, cluster), stderr=subprocess.PIPE, text=True) as process:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.support.contract_workflows import compare, show, write_contract, write_workflow
 from tests.support.patience import until
-from tests.support.workflow_runs import PROGRAM, SIX, no_process_of, run, states
+from tests.support.workflow_runs import PROGRAM, SIX, endless, no_process_of, run, states
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract.schema import schema_text
@@ -112,7 +112,7 @@ def test_a_stage_that_writes_into_its_input_fails_and_the_input_is_made_again(tm
 
 def test_a_gang_ends_with_its_lead(tmp_path: Path) -> None:
     write_contract(tmp_path / "a.json")
-    member = {"name": "service", "command": ["sim", "serve", "--port", "0", "--data", "data"]}
+    member = {"name": "service", **endless()}
     lead = {"name": "client", "lead": True, "command": ["contract", "show", "${inputs.contract}", "--json"]}
     stage = {"members": [member, lead], "stdout": "said", "outputs": {"said": "said.json"}}
     stages = {"gang": {**stage, "inputs": {"contract": {"path": "a.json"}}}}
@@ -128,11 +128,7 @@ def test_a_run_that_is_stopped_loses_nothing_and_leaves_no_process(name: str, tm
     write_contract(tmp_path / "a.json")
     stages = {
         "quick": show({"path": "a.json"}),
-        # Serves until it is stopped.
-        "endless": {
-            "command": ["sim", "serve", "--port", "0", "--data", "data"],
-            "inputs": {"said": {"from": "quick.said"}},
-        },
+        "endless": endless(inputs={"said": {"from": "quick.said"}}),
     }
     file = write_workflow(tmp_path / "workflow.yaml", stages)
     words = ["workflow", "run", str(file), "--folder", str(tmp_path / "run")]
