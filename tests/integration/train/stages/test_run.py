@@ -86,6 +86,15 @@ def test_a_failure_ends_what_needs_it_and_nothing_else(six: Path) -> None:
     assert (again["a"], again["b"], again["all"]) == ("cached", "done", "done")
 
 
+def test_what_a_failed_command_printed_is_in_its_log(six: Path) -> None:
+    """Exit code 1 of a comparison is an answer, which it prints; here it counts as a failure."""
+    file = write_workflow(six, {"both": compare({"path": "a.json"}, {"path": "b.json"}, exit_codes=[0])})
+    done = run(file)
+    (stage,) = json.loads(done.stdout)["stages"]
+    assert re.search(r'exit code 1, expected 0; .* "left": "one", "right": "two"', stage["message"]), stage["message"]
+    assert '"same": false' in (six.parent / "run/logs/both.log").read_text()
+
+
 def test_a_failure_is_retried(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     done = run(write_workflow(tmp_path / "workflow.yaml", {"a": show({"path": "a.json"}, retries=2)}))

@@ -14,6 +14,8 @@ from physai.train.stages.workflow_file import WorkflowError, in_order
 
 MAX_LOSSES = 5
 """How often the computer of a stage may be lost before the stage fails."""
+_MAX_APPENDED = 1 << 20
+"""Bytes of a failed command's output that its log keeps, the last ones."""
 _LOG_TAIL = 400
 """Characters of a log that a message repeats."""
 
@@ -219,6 +221,9 @@ class WorkflowRun:
         if code not in stage.exit_codes:
             accepted = " or ".join(map(str, stage.exit_codes))
             how = f"signal {-code} ended it" if code < 0 else f"exit code {code}"
+            if stage.stdout is not None:
+                # The folder with this output goes away, and the reason is often in it.
+                _append_end(ready.fresh / OUTPUTS_FOLDER / stage.outputs[stage.stdout].path, log)
             raise WorkflowError(f"{how}, expected {accepted}; {log} ends with: {_tail(log)}")
         hashes: dict[str, str] = {}
         for output, written in stage.outputs.items():
@@ -286,6 +291,12 @@ class WorkflowRun:
         duration = f" in {report.seconds:.1f} s" if report.state == "done" else ""
         duration += f" on {report.host}" if report.host and report.state == "done" else ""
         self._say(f"{report.stage}: {report.state}{duration}{f': {report.message}' if report.message else ''}")
+
+
+def _append_end(printed: Path, log: Path) -> None:
+    with printed.open("rb") as source, log.open("ab") as target:
+        source.seek(max(0, printed.stat().st_size - _MAX_APPENDED))
+        target.write(source.read())
 
 
 def _tail(log: Path) -> str:
