@@ -184,6 +184,9 @@ def test_stages_that_are_the_same_run_once(tmp_path: Path) -> None:
         ({"resources": {"memory": "9999999Gi"}}, [], r"asks for 10239998976 MiB of memory, this computer has \d+ MiB"),
         ({}, ["--memory", "1023Mi"], "asks for 1024 MiB of memory, this computer has 1023 MiB"),
         ({}, ["--cpus", "0"], r"--cpus must lie in 1 … 4096, got 0"),
+        ({}, ["--ray", "local", "--cpus", "2"], "--cpus limits stages on this computer, and --ray local has its own"),
+        ({}, ["--ray", "here"], "'here' is no address; write --ray auto, or put 'here' before --ray"),
+        ({}, ["--ray", "127.0.0.1:1"], "--ray 127.0.0.1:1: no cluster answers there within 10 s"),
         ({}, ["--memory", "1TB"], "--memory takes a size such as 512Mi or 16Gi, got '1TB'"),
         ({}, ["--until", "b"], "no stage named 'b'"),
         (
