@@ -99,6 +99,10 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
         (["--generators", "2", "--gpus", "2"], "--generators 2 work for one process that learns, not for 2"),
         (["--generators", "9"], "--generators 9, but 40 worlds are 2 blocks of 16"),
         (["--generators", "2", "--set", "overlap=true"], "overlap is true; start the run with --set overlap=false"),
+        (
+            ["--generators", "2", "--ray", "reach"],
+            "'reach' is no address; write --ray auto, or put 'reach' before --ray",
+        ),
         (["--generators", "2", "--ray", "ray://head:10001"], "expected auto, local, or HOST:PORT"),
     ):
         assert main([*NEW, *out, *options]) == 2

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sim.workers.ray_environment import restored_environment
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
@@ -78,23 +79,24 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
         ClusterError: no cluster answers, or it has another version.
     """
     check_address(address)
-    # Nothing is reported to Ray's authors, and no warnings about accelerators that we do not ask for.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray  # type: ignore[import-untyped]
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"--ray needs {error.name}: pip install 'physai-sdk[cluster]'") from error
-    module: Any = ray
-    if module.is_initialized():
-        # The caller that connected this process also disconnects it.
-        yield module
-        return
-    _connect(module, address, processors)
-    try:
-        yield module
-    finally:
-        module.shutdown()
+    with restored_environment():
+        # Nothing is reported to Ray's authors, and no warnings about accelerators that we do not ask for.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray  # type: ignore[import-untyped]
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(f"--ray needs {error.name}: pip install 'physai-sdk[cluster]'") from error
+        module: Any = ray
+        if module.is_initialized():
+            # The caller that connected this process also disconnects it.
+            yield module
+            return
+        _connect(module, address, processors)
+        try:
+            yield module
+        finally:
+            module.shutdown()
 
 
 def _require_answer(address: str) -> None:

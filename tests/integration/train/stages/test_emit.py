@@ -8,13 +8,17 @@ https://github.com/NVIDIA/OSMO in PHYSAI_OSMO, and in PHYSAI_OSMO_PYTHON a Pytho
 import copy
 import json
 import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 import jsonschema
 import pytest
 import yaml
+from tests.support.contract_workflows import write_workflow
+from tests.support.workflow_runs import PROGRAM
 
 from physai.sdk.cli.main import main
 from physai.train.stages.osmo import exit_ranges
@@ -152,6 +156,42 @@ def test_json_and_a_file(one_image: Path, tmp_path: Path, capsys: pytest.Capture
     assert json.loads(emitted(capsys, one_image, "kuberay", "--json")) == job
     assert emitted(capsys, one_image, "kuberay", "--out", str(tmp_path / "job.yaml")) == ""
     assert documents((tmp_path / "job.yaml").read_text()) == [job]
+
+
+def test_words_and_names_survive_a_pipe_with_another_encoding(tmp_path: Path) -> None:
+    """Words that a shell, YAML or Jinja would change, printed where only ASCII can be."""
+    odd = [
+        "--note",
+        "Grüße 机器人 'a' \"b\" $(id) `id` ; # & %7B}} !x",
+        "--note",
+        "- no: list",
+        "--note",
+        "0x10",
+        "--note",
+        "",
+    ]
+    stage = {
+        "command": ["bundle", "pack", "run", "--out", "${outputs.bundle}", *odd],
+        "image": "train",
+        "outputs": {"bundle": "a b/c.physai"},
+    }
+    images = {"train": {"name": "registry.example.org/train:1", "platforms": ["linux/amd64"]}}
+    # As long as names may be: 22 and 24 characters, which makes 47 in KubeRay's.
+    name, long = "w" * 22, "s" * 24
+    file = write_workflow(tmp_path / "Datei 机器.yaml", {long: stage}, name=name, images=images)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    def printed(*words: str) -> dict[str, Any]:
+        command = [sys.executable, "-c", PROGRAM, "workflow", "emit", words[0], str(file), *words[1:]]
+        done = subprocess.run(command, capture_output=True, check=True, env=environment)
+        return yaml.safe_load(done.stdout.decode("ascii"))
+
+    (task,) = printed("osmo", *OSMO)["workflow"]["tasks"]
+    assert task["args"][-len(odd) :] == odd
+    job = printed("kuberay", "--per-stage")
+    assert job["metadata"]["name"] == f"{name}-{long}"
+    assert len(job["metadata"]["name"]) == 47
+    assert shlex.split(job["spec"]["entrypoint"])[3] == "/workflow/Datei 机器.yaml"
 
 
 def checkout(variable: str, url: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.train.stages.conftest import StartRay
+from tests.support.workflow_runs import StartRay
 
 from physai.sdk.bundle.manifest import read_bundle
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.train.stages import test_run
-from tests.integration.train.stages.conftest import StartRay
-from tests.integration.train.stages.test_run import PROGRAM, SIX, no_process_of, states
+from tests.support import workflow_runs
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.patience import until
+from tests.support.workflow_runs import PROGRAM, SIX, StartRay, endless, no_process_of, states
 
 
 def words(file: Path, cluster: Any) -> list[str]:
@@ -37,21 +38,12 @@ def workers_of(folder: Path) -> dict[int, int]:
     return found
 
 
-def endless(**fields: Any) -> dict[str, Any]:
-    """A stage that serves until it is stopped."""
-    return {
-        "command": ["sim", "serve", "--port", "0", "--data", "data"],
-        "inputs": {"said": {"from": "quick.said"}},
-        **fields,
-    }
-
-
 @pytest.mark.slow
 def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path: Path) -> None:
     # A head without processors for stages, as on Kubernetes.
     cluster = start_ray(0, 1, 1)
     write_contract(tmp_path / "a.json")
-    stages = {"quick": show({"path": "a.json"}), "endless": endless()}
+    stages = {"quick": show({"path": "a.json"}), "endless": endless(inputs={"said": {"from": "quick.said"}})}
     file = write_workflow(tmp_path / "workflow.yaml", stages)
     new = tmp_path / "run" / "new"
     with subprocess.Popen(words(file, cluster), stderr=subprocess.PIPE, text=True) as process:
@@ -90,7 +82,7 @@ def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path
     until(lambda: no_process_of(tmp_path / "run"))
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
     write_workflow(file, stages)
-    assert states(test_run.run(file)) == {"quick": "cached", "endless": "done"}
+    assert states(workflow_runs.run(file)) == {"quick": "cached", "endless": "done"}
 
 
 def raylet_of(node: Any) -> int:
@@ -110,6 +102,33 @@ def test_results_are_those_of_this_computer_and_independent_stages_run_on_severa
     assert states(done) == dict.fromkeys(SIX, "done"), done.stderr
     record = json.loads(done.stdout)
     assert all(stage["host"] for stage in record["stages"])
-    assert states(test_run.run(file)) == dict.fromkeys(SIX, "cached")
+    assert states(workflow_runs.run(file)) == dict.fromkeys(SIX, "cached")
     # Those that need nothing start before one ends.
     assert [line.endswith("started") for line in done.stderr.splitlines()][:3] == [True] * 3
+
+
+@pytest.mark.exhaustive
+def test_a_node_without_the_folder_is_named_before_anything_runs(start_ray: StartRay, tmp_path: Path) -> None:
+    """A node with another file system in the place of the folder."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mount namespaces are for root only")
+    cluster = start_ray(1)
+    (tmp_path / "files").mkdir()
+    write_contract(tmp_path / "files" / "a.json")
+    file = write_workflow(tmp_path / "files" / "workflow.yaml", {"a": show({"path": "a.json"})})
+    ray = shlex.join([sys.executable, "-m", "ray.scripts.scripts", "start", "--address", cluster.address])
+    script = f"mount -t tmpfs none {shlex.quote(str(tmp_path / 'files'))} && exec {ray} --num-cpus 1 --block"
+    command = ["unshare", "-m", "sh", "-c", script]
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+    def refusal() -> str:
+        shutil.rmtree(tmp_path / "files" / "run", ignore_errors=True)
+        return run(file, cluster).stderr
+
+    with subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"}, **quiet) as node:
+        try:
+            # Until it has joined, the head runs the workflow alone.
+            until(lambda: "all nodes need the folder of results" in refusal(), step=lambda: None)
+        finally:
+            node.terminate()
+    assert not list((tmp_path / "files" / "run" / "logs").iterdir())

@@ -27,10 +27,19 @@ def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
         "--ray",
         nargs="?",
         const="auto",
+        type=ray_address,
         metavar="ADDRESS",
         help="run the generators on Ray: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), "
         "local (one started here), or HOST:PORT of a cluster; without --ray they are in this process",
     )
+
+
+def ray_address(text: str) -> str:
+    """What `--ray` takes, for argparse."""
+    # `--ray workflow.yaml` would take the file for the address, and then say that there is none.
+    if text not in ("auto", "local") and ":" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; write --ray auto, or put {text!r} before --ray")
+    return text
 
 
 def check_options(arguments: argparse.Namespace, ranks: int) -> None:

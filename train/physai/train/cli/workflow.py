@@ -16,6 +16,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import key_values
+from physai.train.cli.generators import ray_address
 
 if TYPE_CHECKING:
     from physai.train.stages.model import Platform, Workflow
@@ -52,7 +53,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ray",
         nargs="?",
         const="auto",
-        type=_address,
+        type=ray_address,
         metavar="ADDRESS",
         help="run the stages on nodes of Ray that share the folder: auto (the cluster of RAY_ADDRESS or of this "
         "computer, else one started here), local (one started here), or HOST:PORT of a cluster",
@@ -81,13 +82,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (run, check, emit):
         action.add_argument("file", type=Path, metavar="FILE", help="workflow file")
         action.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _address(text: str) -> str:
-    # `--ray workflow.yaml` would take the file for the address, and say that the file is missing.
-    if text not in ("auto", "local") and ":" not in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; write --ray auto, or give FILE before --ray")
-    return text
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -138,12 +132,12 @@ def _place(arguments: argparse.Namespace, store: Store) -> Generator[Place]:
     given = [name for name in _LIMITS if getattr(arguments, name) is not None]
     if given:
         raise PhysaiError(f"--{given[0]} limits stages on this computer, and --ray {arguments.ray} has its own limits")
-    from physai.train.cluster.ray_executor import connected
+    from physai.sim.workers.cluster import connected
     from physai.train.stages.places.ray_place import RayPlace
 
     with ExitStack() as stack:
         yield RayPlace(
-            lambda: stack.enter_context(connected(arguments.ray, generators=1)), lambda: store.begin("nodes")
+            lambda: stack.enter_context(connected(arguments.ray, processors=1)), lambda: store.begin("nodes")
         )
 
 
@@ -204,7 +198,8 @@ def _emit(workflow: Workflow, arguments: argparse.Namespace) -> int:
     if arguments.json:
         text = json.dumps(documents if len(documents) > 1 else documents[0], indent=2) + "\n"
     else:
-        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=4096)
+        # ASCII, so that no terminal or pipe with another encoding changes a word on the way.
+        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=False, width=4096)
     if arguments.out is None:
         sys.stdout.write(text)
     else:

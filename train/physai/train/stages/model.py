@@ -15,8 +15,8 @@ RelativePath: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-
 
 
 def _no_template(word: str) -> str:
-    # OSMO expands templates in double braces; no verb has a use for them.
-    if "{{" in word or "{%" in word:
+    # OSMO expands templates and removes comments in a whole file; no verb has a use for either.
+    if any(start in word for start in ("{{", "{%", "{#")):
         raise ValueError(f"{word!r} holds a template of OSMO, which other runs do not expand; write it out")
     return word
 
@@ -35,6 +35,8 @@ class _Record(BaseModel):
 
 
 def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError(f"expected a list of words, [{', '.join(value.split()[:3])}, …], got one text")
     # YAML reads `--seed 0` as a number, and the order of words is all that matters.
     if not isinstance(value, list):
         return value

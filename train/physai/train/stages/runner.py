@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from physai.train.stages.content import content_hash
+from physai.train.stages.content import content_hash, output_hash
 from physai.train.stages.model import Stage, Workflow
 from physai.train.stages.places.place import Ended, Given, Place
 from physai.train.stages.store import OUTPUTS_FOLDER, Result, Store, stage_key
@@ -14,6 +14,8 @@ from physai.train.stages.workflow_file import WorkflowError, in_order
 
 MAX_LOSSES = 5
 """How often the computer of a stage may be lost before the stage fails."""
+_MAX_APPENDED = 1 << 20
+"""Bytes of a failed command's output that its log keeps, the last ones."""
 _LOG_TAIL = 400
 """Characters of a log that a message repeats."""
 
@@ -153,7 +155,7 @@ class WorkflowRun:
             action(name)
         except (OSError, WorkflowError) as error:
             attempts = self._attempts.get(name, 0)
-            self._report(StageReport(stage=name, state="failed", attempts=attempts, message=_one_line(error)))
+            self._report(StageReport(stage=name, state="failed", attempts=attempts, message=self._one_line(error)))
 
     def _take(self, name: str) -> _Ready | None:
         """Take an earlier result; what to run the stage with if there is none."""
@@ -202,10 +204,9 @@ class WorkflowRun:
         try:
             result = self._checked(ended, ready)
             self._store.commit(ready.fresh, result)
-        except (OSError, WorkflowError) as error:
-            self._fail(ended, ready, _one_line(error))
-        else:
             self._succeed(name, result, "done", ended.host)
+        except (OSError, WorkflowError) as error:
+            self._fail(ended, ready, self._one_line(error))
 
     def _checked(self, ended: Ended, ready: _Ready) -> Result:
         """The result of an attempt that ended.
@@ -220,13 +221,15 @@ class WorkflowRun:
         if code not in stage.exit_codes:
             accepted = " or ".join(map(str, stage.exit_codes))
             how = f"signal {-code} ended it" if code < 0 else f"exit code {code}"
+            if stage.stdout is not None:
+                # The folder with this output goes away, and the reason is often in it.
+                _append_end(ready.fresh / OUTPUTS_FOLDER / stage.outputs[stage.stdout].path, log)
             raise WorkflowError(f"{how}, expected {accepted}; {log} ends with: {_tail(log)}")
         hashes: dict[str, str] = {}
         for output, written in stage.outputs.items():
-            path = ready.fresh / OUTPUTS_FOLDER / written.path
-            if not os.path.lexists(path):
+            if not os.path.lexists(ready.fresh / OUTPUTS_FOLDER / written.path):
                 raise WorkflowError(f"it ended without writing its output {output} to {written.path}; see {log}")
-            hashes[output] = content_hash(path)
+            hashes[output] = output_hash(ready.fresh, f"{OUTPUTS_FOLDER}/{written.path}")
         for key, given in ready.inputs.items():
             if content_hash(given.path) != given.hash:
                 raise WorkflowError(
@@ -260,8 +263,8 @@ class WorkflowRun:
     def _succeed(self, name: str, result: Result, state: Literal["cached", "done"], host: str = "") -> None:
         # The cached one may be of a stage with another name.
         result = result.model_copy(update={"stage": name})
-        self._results[name] = result
         self._store.publish(result)
+        self._results[name] = result
         outputs = self._workflow.stages[name].outputs
         paths = {output: str(self._store.output(result.key, written.path)) for output, written in outputs.items()}
         self._report(
@@ -276,6 +279,13 @@ class WorkflowRun:
             )
         )
 
+    def _one_line(self, error: OSError | WorkflowError) -> str:
+        if isinstance(error, OSError):
+            # Of a copy, the file that was to be written; a write into an open file names none.
+            file = error.filename2 or error.filename or self._store.folder
+            return f"{file}: {(error.strerror or str(error)).lower()}"
+        return str(error)
+
     def _report(self, report: StageReport) -> None:
         self._reports[report.stage] = report
         duration = f" in {report.seconds:.1f} s" if report.state == "done" else ""
@@ -283,10 +293,10 @@ class WorkflowRun:
         self._say(f"{report.stage}: {report.state}{duration}{f': {report.message}' if report.message else ''}")
 
 
-def _one_line(error: OSError | WorkflowError) -> str:
-    if isinstance(error, OSError):
-        return ": ".join(str(part) for part in (error.filename, (error.strerror or str(error)).lower()) if part)
-    return str(error)
+def _append_end(printed: Path, log: Path) -> None:
+    with printed.open("rb") as source, log.open("ab") as target:
+        source.seek(max(0, printed.stat().st_size - _MAX_APPENDED))
+        target.write(source.read())
 
 
 def _tail(log: Path) -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.files import read_plain, write_atomic
-from physai.train.stages.content import content_hash
+from physai.train.stages.content import output_hash
 from physai.train.stages.model import Stage
 from physai.train.stages.workflow_file import WorkflowError
 
@@ -105,13 +105,16 @@ class Store:
 
     def find(self, key: str, stage: Stage) -> Result | None:
         """The result for a key if it is complete and its outputs have their hashes; a broken one is removed."""
-        if not (self._cache / key).exists():
+        folder = self._cache / key
+        if not os.path.lexists(folder):
             return None
         with suppress(OSError, WorkflowError):
-            data = read_plain(self._cache / key / _RECORD_FILE, limit=_RESULT_FILE.max_bytes)
+            data = read_plain(folder / _RECORD_FILE, limit=_RESULT_FILE.max_bytes)
             result = _RESULT_FILE.parse(Result, data, source=key)
-            hashes = {name: content_hash(self.output(key, output.path)) for name, output in stage.outputs.items()}
-            if result.key == key and result.hashes == hashes:
+            hashes = {
+                name: output_hash(folder, f"{OUTPUTS_FOLDER}/{output.path}") for name, output in stage.outputs.items()
+            }
+            if result.key == key and result.hashes == hashes and not folder.is_symlink():
                 return result
         self._set_aside(key)
         return None
@@ -125,7 +128,7 @@ class Store:
     def commit(self, fresh: Path, result: Result) -> None:
         """Make a fresh folder the result for its key, in one step."""
         write_atomic(fresh / _RECORD_FILE, result.model_dump_json().encode())
-        if (self._cache / result.key).exists():
+        if os.path.lexists(self._cache / result.key):
             self._set_aside(result.key)
         fresh.rename(self._cache / result.key)
 

@@ -89,7 +89,11 @@ def _check(order: Order, host: str) -> None:
     if not order.fresh.is_dir():
         raise WorkflowError(f"{host} does not see {order.fresh}; {SHARE}")
     for key, given in order.inputs.items():
-        if content_hash(given.path) != given.hash:
+        try:
+            same = content_hash(given.path) == given.hash
+        except WorkflowError as error:
+            raise WorkflowError(f"{host}: {error}; {SHARE}") from None
+        if not same:
             raise WorkflowError(f"{host} has another {given.path} (input {key}) than the run; {SHARE}")
 
 

@@ -190,13 +190,13 @@ def _seen(ray: Any, reference: Any, host: str) -> Seen:
 
 def _platform(name: str, stage: Stage) -> Platform | None:
     """The platform of all members."""
-    platforms = sorted({asked for member in stage.gang if (asked := member.resources.platform) is not None})
+    platforms: set[Platform] = {asked for member in stage.gang if (asked := member.resources.platform) is not None}
     if len(platforms) > 1:
         raise WorkflowError(
-            f"members of stage {name} ask for {' and '.join(platforms)}, and on Ray they run on one node; emit the "
-            "workflow for OSMO"
+            f"members of stage {name} ask for {' and '.join(sorted(platforms))}, and on Ray they run on one node; emit "
+            "the workflow for OSMO"
         )
-    return platforms[0] if platforms else None
+    return next(iter(platforms), None)
 
 
 def _brief(error: Exception) -> str:
