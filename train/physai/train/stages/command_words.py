@@ -10,6 +10,7 @@ from physai.sdk.cli.parser import Parser
 from physai.train.stages.placeholders import filled
 
 VERBS: dict[str, frozenset[str] | None] = {
+    "artefacts": None,
     "bundle": None,
     "contract": None,
     "doctor": None,
@@ -77,7 +78,7 @@ def _parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
 def _paths(words: Sequence[str]) -> Iterator[str]:
     for word in words:
         for part in {word, word.partition("=")[2]}:
-            if part.startswith(("/", "~")) or ".." in part.split("/"):
+            if part.startswith(("/", "~", "file:")) or ".." in part.split("/"):
                 yield f"{word!r} leads out of the stage's folder; name what is there as an input with a path"
 
 
