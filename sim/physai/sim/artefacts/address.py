@@ -66,9 +66,10 @@ class Address:
             MissingExtraError: a package is missing.
         """
         try:
-            import fsspec
+            import fsspec  # type: ignore[import-untyped]
 
-            return fsspec.filesystem(self.scheme, use_listings_cache=False)
+            module: Any = fsspec
+            return module.filesystem(self.scheme, use_listings_cache=False)
         except ImportError:
             package = _PACKAGES.get(self.scheme, "fsspec")
             raise MissingExtraError(

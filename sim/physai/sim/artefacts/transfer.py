@@ -122,7 +122,8 @@ def pull(
 
 def _inspected(path: Path) -> tuple[ArtefactManifest, dict[str, Path]]:
     """The manifest of what is to be written, and the file of each entry."""
-    sources, folders = {path.name: path}, list[str]()
+    folders: list[str] = []
+    sources: dict[str, Path] = {path.name: path}
     is_folder = stat.S_ISDIR(path.lstat().st_mode)
     if is_folder:
         sources = {}
