@@ -48,9 +48,7 @@ def test_metrics_and_parameters_are_those_of_the_run(client: Any, tmp_path: Path
         assert [point.step for point in logged] == [1, 2, 3]
         for point, row in zip(logged, rows, strict=True):
             expected = float(row[name])
-            assert (
-                math.isnan(point.value) if math.isnan(expected) else math.isclose(point.value, expected, rel_tol=1e-6)
-            )
+            assert point.value == pytest.approx(expected, rel=1e-6, nan_ok=True)
 
     # A resumed run is the same run of MLflow.
     assert main(["train", "--resume", "run", "--iterations", "5", "--mlflow", "swing-up"]) == 0
