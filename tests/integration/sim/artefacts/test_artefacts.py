@@ -149,8 +149,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 
 def test_errors_say_what_to_do(server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_bytes(b"data")
-    assert "there is no bucket 'nobody'" in refused(capsys, "push", tmp_path / "file", "s3://nobody/x")
-    assert "there is no bucket 'nobody'" in refused(capsys, "show", "s3://nobody/x")
+    assert "there is no bucket 'missing'" in refused(capsys, "push", tmp_path / "file", "s3://missing/x")
+    assert "there is no bucket 'missing'" in refused(capsys, "show", "s3://missing/x")
     assert "no artefact is there" in refused(capsys, "show", f"s3://{BUCKET}/nothing")
     assert "no such file" in refused(capsys, "push", tmp_path / "missing", f"s3://{BUCKET}/x")
     assert main(["artefacts", "push", str(tmp_path / "file"), f"s3://{BUCKET}/file"]) == 0

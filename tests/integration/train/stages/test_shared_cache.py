@@ -80,7 +80,7 @@ def test_a_cache_that_fails_costs_no_result(capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize(
-    ("address", "message"), [("s3://nobody/cache", "there is no bucket 'nobody'"), ("http://host/x", "is no address")]
+    ("address", "message"), [("s3://missing/cache", "there is no bucket 'missing'"), ("http://host/x", "is no address")]
 )
 def test_a_cache_that_cannot_be_used_is_refused_at_once(
     server: str, capsys: pytest.CaptureFixture[str], file: Path, address: str, message: str
