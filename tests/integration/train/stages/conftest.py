@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this computer."""
+"""A Ray cluster of several nodes on this computer, and an S3 server; see `tests.support.s3_server`."""
 
 import os
 import secrets
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.s3_server import s3_server, server
 from tests.support.workflow_runs import StartRay
+
+__all__ = ["s3_server", "server", "start_ray"]
 
 
 @pytest.fixture

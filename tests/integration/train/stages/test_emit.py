@@ -255,3 +255,23 @@ def test_osmos_own_models_accept_the_workflows(capsys: pytest.CaptureFixture[str
         assert done.returncode == 0, done.stderr
         assert done.stdout == f"{name}\n"
         assert validated(text.replace("resource:", "resorce:")).returncode == 1
+
+
+@pytest.mark.parametrize("target", ["kuberay", "osmo"])
+def test_the_digest_of_an_image_reaches_its_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    digest = "sha256:" + "3" * 64
+    stage = {"image": "train", "command": ["tasks"], "stdout": "said", "outputs": {"said": "said.txt"}}
+    document = {"format_version": 1, "name": "one", "stages": {"list": stage}}
+    for tag, expected in ((f"physai-train@{digest}", digest), ("physai-train:0.1.0", None)):
+        images = {"train": {"name": tag, "platforms": ["linux/amd64"]}}
+        (tmp_path / "one.yaml").write_text(yaml.safe_dump({**document, "images": images}))
+        options = ["--claim", "robots"] if target == "kuberay" else OSMO
+        (emitted_one,) = documents(emitted(capsys, tmp_path / "one.yaml", target, *options))
+        if target == "kuberay":
+            head = emitted_one["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+            found = {one["name"]: one["value"] for one in head.get("env", [])}
+        else:
+            found = emitted_one["workflow"]["tasks"][0].get("environment", {})
+        assert found == ({} if expected is None else {"PHYSAI_IMAGE_DIGEST": expected})

@@ -95,6 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other setting, such as learning_rate=3e-4; `TASK --set help` lists them with this task's values",
     )
     parser.add_argument("--wandb", metavar="PROJECT", help="log to this Weights & Biases project, too")
+    parser.add_argument(
+        "--mlflow", metavar="EXPERIMENT", help="log to this MLflow experiment, too, at MLFLOW_TRACKING_URI or locally"
+    )
     parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
 
 
@@ -229,6 +232,7 @@ def _train_in(
             time_budget_s=arguments.time_budget_s,
             resume=arguments.resume is not None,
             wandb_project=arguments.wandb,
+            mlflow_experiment=arguments.mlflow,
         )
     if ranks.leads:
         _report(arguments, folder, source, trainer, outcome)

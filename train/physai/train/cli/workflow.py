@@ -38,6 +38,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "a result; 1: one failed.",
     )
     run.add_argument("--folder", type=Path, metavar="DIR", help="results and logs (default: runs/NAME-workflow)")
+    run.add_argument(
+        "--cache",
+        metavar="ADDRESS",
+        help="share results with other computers at s3://BUCKET/PREFIX or a folder; who can write there decides what "
+        "your stages produce",
+    )
     run.add_argument("--until", metavar="STAGE", help="run only this stage and those it needs")
     run.add_argument(
         "--again",
@@ -96,6 +102,7 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     from physai.sdk.base.errors import unknown_name
     from physai.train.stages.lint import require_sound
     from physai.train.stages.runner import WorkflowRun
+    from physai.train.stages.shared_cache import SharedCache
     from physai.train.stages.store import Store
 
     started = time.monotonic()
@@ -103,7 +110,8 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
         if name not in workflow.stages:
             raise unknown_name("stage", name, workflow.stages)
     require_sound(workflow, arguments.file)
-    store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow")
+    shared = None if arguments.cache is None else SharedCache(arguments.cache, _say)
+    store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow", shared)
     with store.locked(), _place(arguments, store) as place:
         run = WorkflowRun(workflow, arguments.file.parent, store, place, _say, again=arguments.again)
         reports = run.run(arguments.until)

@@ -86,9 +86,9 @@ def _run_id(folder: Path) -> str:
     return load_config(folder)[2].get(ID_KEY, "") if (folder / CONFIG_FILE).exists() else ""
 
 
-def _require_run(state: Mapping[str, Any], folder: Path) -> None:
+def _require_run(saved: str, folder: Path) -> None:
     """Raises CheckpointError for the checkpoint of another run than its folder is of."""
-    saved, stated = str(state.get("run", "")), _run_id(folder)
+    stated = _run_id(folder)
     if saved != stated:
         raise CheckpointError(
             f"{folder / CHECKPOINT_FILE} is of {_named(saved)}, {folder / CONFIG_FILE} of {_named(stated)}; restore "
@@ -131,7 +131,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     """Reads a run's checkpoint.
 
     Raises:
-        CheckpointError: it is missing, damaged, too large or of another format.
+        CheckpointError: it is missing, damaged, too large, of another format, or of another run than its folder.
     """
     path = folder / CHECKPOINT_FILE
     if not path.is_file():
@@ -152,6 +152,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
     if not isinstance(state.get("contract"), str):
         raise CheckpointError(f"{path}: damaged: it has no contract")
+    _require_run(str(state.pop("run", "")), folder)
     return state
 
 
@@ -195,7 +196,6 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
 def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
     """What each rank loads from the folder's checkpoint."""
     state = read_checkpoint(folder)
-    _require_run(state, folder)
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
     require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
     try:
@@ -257,7 +257,6 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
     source, config, recorded = load_config(folder)
     source = source.chosen(folder, task=task, robot=robot)
     state = read_checkpoint(folder)
-    _require_run(state, folder)
     loaded = source.load()
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
     try:

@@ -11,6 +11,7 @@ from types import FrameType
 
 from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
+from physai.train.runners.mlflow_sink import MlflowSink
 from physai.train.runners.reporting import (
     CsvSink,
     LiveSink,
@@ -81,6 +82,7 @@ def run(
     time_budget_s: float | None = None,
     resume: bool = False,
     wandb_project: str | None = None,
+    mlflow_experiment: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
@@ -93,6 +95,7 @@ def run(
         time_budget_s: training time after which to stop [s], earlier sessions of the run included.
         resume: continue from the folder's checkpoint.
         wandb_project: log to this Weights & Biases project, too.
+        mlflow_experiment: log to this MLflow experiment, too.
         extra_sinks: further destinations of the statistics.
     """
     if resume:
@@ -107,6 +110,8 @@ def run(
             sinks += [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration), live]
             if wandb_project:
                 sinks.append(WandbSink(folder, trainer.config, wandb_project))
+            if mlflow_experiment:
+                sinks.append(MlflowSink(folder, trainer.config, mlflow_experiment))
             sinks += extra_sinks
         for sink in sinks:
             stack.callback(sink.close)

@@ -12,6 +12,7 @@ from physai.sdk.cli.parser import Parser
 from physai.train.stages.placeholders import filled
 
 VERBS: dict[str, frozenset[str] | None] = {
+    "artefacts": None,
     "bundle": None,
     "contract": None,
     "doctor": None,
@@ -87,7 +88,7 @@ def _values(parsed: argparse.Namespace) -> Iterator[str]:
 def _paths(words: Sequence[str]) -> Iterator[str]:
     for word in dict.fromkeys(words):
         parts = re.split("[=,]", word)
-        if any(part.startswith(("/", "~")) or ".." in part.split("/") for part in parts):
+        if any(part.startswith(("/", "~", "file:")) or ".." in part.split("/") for part in parts):
             yield f"{word!r} leads out of the stage's folder; name what is there as an input with a path"
 
 

@@ -1,8 +1,11 @@
 """A workflow file as data: stages that run `physai` verbs, with inputs, outputs, resources and images."""
 
+import re
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from physai.sdk.base.software import IMAGE_DIGEST, IMAGE_VARIABLE
 
 Platform: TypeAlias = Literal["linux/amd64", "linux/arm64"]
 """Operating system and architecture as OCI images name them."""
@@ -55,6 +58,12 @@ class Image(_Record):
     """Reference with a tag or digest."""
     platforms: Annotated[tuple[Platform, ...], Field(min_length=1, max_length=2)]
     """Platforms that the image was built for."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that tell programs in the image its digest; none without one."""
+        digest = self.name.partition("@")[2]
+        return {IMAGE_VARIABLE: digest} if re.fullmatch(IMAGE_DIGEST, digest) else {}
 
 
 class Resources(_Record):
