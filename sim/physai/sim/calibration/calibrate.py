@@ -17,6 +17,7 @@ from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
 from physai.sim.calibration.measured import (
     at_two_rates,
+    error_floors,
     held_out_lag,
     measured_actuators,
     measured_noise,
@@ -265,6 +266,7 @@ def residuals(
         nominal=nominal.rmse,
         gain=twin.gain_over(nominal),
         motion=tuple(float(x) for x in twin.windows.motion()),
+        floor=error_floors(twin.windows.logs),
         command_lag=command_lag,
         alternatives=alternatives,
     )

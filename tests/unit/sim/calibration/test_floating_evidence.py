@@ -15,7 +15,7 @@ from tests.support.tossed_cube import CONTACT_TIME, FRICTION, RESTITUTION, cube,
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration import alternatives
-from physai.sim.calibration.alternatives import MAX_SINGLE_JOINTS, model_alternatives, model_changes
+from physai.sim.calibration.alternatives import model_alternatives
 from physai.sim.calibration.calibrate import residuals
 from physai.sim.calibration.excitation import design_excitation
 from physai.sim.calibration.fit.friction_choice import Search, compare, fit_friction
@@ -24,6 +24,7 @@ from physai.sim.calibration.replay.replay import ReplayScore, replay, score_reco
 from physai.sim.calibration.replay.sample import WINDOWS, replay_sample
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
+from physai.sim.twin.changes import MAX_SINGLE_JOINTS, model_changes
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Parameter, catalogue
 from physai.sim.twin.record import MAX_ALTERNATIVES, Alternative, Interval
