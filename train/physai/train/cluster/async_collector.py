@@ -136,7 +136,7 @@ class AsyncCollector:
         self._curriculum = self._config.curriculum(self._curriculum, self.success)
         self.diverged += sum(chunk.diverged for chunk in chunks)
         self._correct(rollout, [self.admission.version - ticket.version for ticket in tickets])
-        rollout.asynchronous |= {"waited_s": waited_s, **self._totals()}
+        rollout.asynchronous |= {"waited_s": waited_s, **self.totals()}
         return rollout
 
     @torch.no_grad()
@@ -161,7 +161,7 @@ class AsyncCollector:
             "importance_capped": capped,
         }
 
-    def _totals(self) -> dict[str, float]:
+    def totals(self) -> dict[str, float]:
         """What became of chunks and generators since the session began."""
         shares = self.admission.shares()
         few = shares if len(shares) <= MAX_SHARES_LOGGED else []

@@ -52,7 +52,7 @@ def equal_shares(worlds: int, generators: int) -> list[tuple[Share, int]]:
     if len({count for _, count in parts}) > 1:
         unit = BLOCK * generators
         raise ClusterError(
-            f"--staleness takes equal shares, and {worlds} worlds are not {generators} such of whole blocks of {BLOCK}; "
+            f"--staleness takes equal shares, and {worlds} worlds are not {generators} such of blocks of {BLOCK}; "
             f"simulate --num-envs {unit * max(1, round(worlds / unit))}, or start another number of generators"
         )
     return parts
