@@ -34,8 +34,8 @@ TASK = "cartpole-swingup"
 GENERATORS = 2
 STALENESS = 2
 SEGMENTS = 2
-CONFIG = dataclasses.replace(preset_for(TASK), num_envs=256, horizon=24)
-WAITS_S = (0.002, 0.02)
+CONFIG = dataclasses.replace(preset_for(TASK), num_envs=128, horizon=24)
+WAITS_S = (0.004, 0.04)
 """How long a step takes at least on each generator, one of which is a straggler [s]."""
 
 
