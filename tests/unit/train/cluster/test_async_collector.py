@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -76,10 +76,13 @@ def trainer_of(executor: InProcess, config: TrainConfig, generators: int = 3, ki
     return Trainer(TASK, config, source=lambda learner: kind(TASK, config, learner, executor, generators=generators))
 
 
+def numbers(tensor: Any) -> Any:
+    return tensor.tolist()
+
+
 def everything(trainer: Trainer) -> list[Any]:
     learner = trainer.learner
-    tensors: list[Any] = [*learner.parameters(), *learner.buffers()]
-    return [tensor.tolist() for tensor in tensors]
+    return [numbers(tensor) for tensor in (*learner.parameters(), *learner.buffers())]
 
 
 @pytest.mark.parametrize("actor", ["mlp", "gru"])
@@ -102,9 +105,10 @@ def test_without_staleness_it_is_synchronous_training_bit_for_bit(actor: Any) ->
 
 def assert_equal(left: Any, right: Any) -> None:
     if isinstance(left, dict):
-        assert left.keys() == right.keys()
-        for name in left:
-            assert_equal(left[name], right[name])
+        entries = cast("dict[str, Any]", left)
+        assert entries.keys() == right.keys()
+        for name, value in entries.items():
+            assert_equal(value, right[name])
     else:
         assert torch.equal(left, right)
 
@@ -152,15 +156,15 @@ def test_importance_by_hand() -> None:
     rollout.log_prob[0] = -0.5 * rollout.action[0, :, 0] ** 2 - 0.9189385
     before = rollout.log_prob.clone()
     log_ratio = ppo.decouple(rollout, torch.tensor([True, True, False, False]))
-    assert log_ratio[0].tolist() == pytest.approx([0.0, 4.0], abs=1e-5)
+    assert numbers(log_ratio[0]) == pytest.approx([0.0, 4.0], abs=1e-5)
     assert rollout.importance is not None
-    assert rollout.importance[0].tolist() == pytest.approx([1.0, 2.0, 1.0, 1.0], abs=1e-5)
-    assert rollout.log_prob[0, :2].tolist() == pytest.approx([-0.5 - 0.9189385, -0.5 - 0.9189385], abs=1e-5)
+    assert numbers(rollout.importance[0]) == pytest.approx([1.0, 2.0, 1.0, 1.0], abs=1e-5)
+    assert numbers(rollout.log_prob[0, :2]) == pytest.approx([-0.5 - 0.9189385, -0.5 - 0.9189385], abs=1e-5)
     assert torch.equal(rollout.log_prob[0, 2:], before[0, 2:])
-    assert rollout.mean[0, :, 0].tolist() == [2.0, 2.0, 0.0, 0.0]
+    assert numbers(rollout.mean[0, :, 0]) == [2.0, 2.0, 0.0, 0.0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     durations=st.tuples(*[st.integers(1, 12)] * 3),
     lost=st.frozensets(st.integers(1, 25), max_size=6),

@@ -35,7 +35,7 @@ GENERATORS = 2
 STALENESS = 2
 SEGMENTS = 2
 CONFIG = dataclasses.replace(preset_for(TASK), num_envs=128, horizon=24)
-WAITS_S = (0.004, 0.04)
+WAITS_S = (0.008, 0.08)
 """How long a step takes at least on each generator, one of which is a straggler [s]."""
 
 
