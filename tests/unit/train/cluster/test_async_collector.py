@@ -113,6 +113,14 @@ def assert_equal(left: Any, right: Any) -> None:
         assert torch.equal(left, right)
 
 
+def test_in_one_process_a_run_repeats_itself() -> None:
+    pair = [trainer_of(InProcess(TASK, STALE, num_threads=1), STALE) for _ in range(2)]
+    for trainer in pair:
+        ages = [trainer.train_iteration().asynchronous["staleness_max"] for _ in range(3)]
+        assert ages == [0.0, 1.0, 1.0]
+    assert everything(pair[0]) == everything(pair[1])
+
+
 @pytest.mark.parametrize(("actor", "segments"), [("mlp", 1), ("mlp", 2), ("gru", 3)])
 def test_old_weights_are_accounted_for(actor: Any, segments: int) -> None:
     config = dataclasses.replace(STALE, actor=actor, segments=segments)
