@@ -11,8 +11,9 @@ from torch import Tensor
 
 from physai.sim.tasks.registry import load_task
 from physai.sim.workers.cluster import ClusterError, check_address
-from physai.train.cluster.collector import MAX_LOSSES, ClusterCollector, joined_played
+from physai.train.cluster.collector import MAX_LOSSES, ClusterCollector
 from physai.train.cluster.executor import Executor, GeneratorLostError, InProcess
+from physai.train.cluster.filling import joined_played
 from physai.train.cluster.generator import Arrays, Chunk, Order, Weights, pack, unpack
 from physai.train.cluster.launch import check_generators
 from physai.train.cluster.shares import shares

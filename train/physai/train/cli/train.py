@@ -10,9 +10,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError, TaskError
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli import generators as generator_options
+from physai.train.cli.resume import require_built_in
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from physai.train.runners.session import TrainingOutcome
 
 
-_OF_NEW_RUNS = ("out", "seed", "num_envs", "engine", "config", "init_from", "teacher", "preset", "twin")
+_OF_NEW_RUNS = ("out", "seed", "num_envs", "staleness", "engine", "config", "init_from", "teacher", "preset", "twin")
 """Options of `--seeds` that a run which is resumed has in its folder."""
 
 
@@ -215,7 +216,7 @@ def _train_in(
         for finding in unstable_servos(task.robot, task.model):
             _say(f"warning: {finding.about} {finding.text}; {finding.next_step} (physai robots check)")
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
-    worlds += f" on {generators} generators" if generators else ""
+    worlds += generator_options.described(generators, config)
     _say(
         f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",
         leads=ranks.leads,
@@ -244,6 +245,7 @@ def _report(
 ) -> None:
     if arguments.json:
         summary = {"run": str(folder), "contract": trainer.task.contract.fingerprint, **vars(outcome)}
+        summary |= generator_options.totals(trainer.collector)
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
     if trainer.diverged_episodes:
@@ -293,7 +295,7 @@ def configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainCo
         config = with_settings(config, settings, source=str(arguments.config))
         named |= set(settings)
     options = dict(option_pair(text) for text in arguments.options)
-    for name in ("num_envs", "seed", "iterations", "engine"):
+    for name in ("num_envs", "seed", "iterations", "engine", "staleness"):
         if getattr(arguments, name) is not None:
             options[name] = str(getattr(arguments, name))
     if "engine" not in named:
@@ -324,7 +326,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.train.runners.run_config import load_config
 
     source, config, _ = load_config(arguments.resume)
-    kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher"]
+    kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher", "staleness"]
     if not arguments.task:
         # A robot from a file has to be named again, so --robot is allowed with it.
         kept += (
@@ -336,7 +338,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
     if not arguments.task:
-        _require_built_in(source.task, arguments.resume)
+        require_built_in(source.task, arguments.resume)
     named = arguments.task and not Path(arguments.task).is_dir()
     if named and Path(arguments.task).name != Path(source.task).name:
         # The contract check that follows reports how the two tasks differ.
@@ -346,22 +348,6 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     if arguments.iterations is not None:
         config = replace(config, iterations=arguments.iterations)
     return arguments.resume, source, config
-
-
-def _require_built_in(task: str, run: Path) -> None:
-    """Raises TaskError for the task file of a run, which the user has to name."""
-    from physai.sim.policies.kept_task import kept_task
-    from physai.sim.tasks.registry import BUILT_IN
-
-    if task in BUILT_IN:
-        return
-    kept = kept_task(run)
-    copy = None if kept is None else kept.source
-    ways = "name it" if copy is None else f"read {copy} and name its folder, {run}, or another file"
-    raise TaskError(
-        f"{run} was trained with the task file {task[:256]!r}, and no Python file is run because another file names "
-        f"it; {ways}: physai train TASK --resume {run}"
-    )
 
 
 def option_pair(text: str) -> tuple[str, str]:

@@ -101,6 +101,11 @@ class RayExecutor:
         """Asks an actor for a chunk."""
         self._asked[which] = self._actors[which].collect.remote(order, weights), time.monotonic()
 
+    def answered(self, timeout_s: float) -> bool:
+        """Waits that long for a chunk [s]; whether one is there, or its actor's process died."""
+        asked = [reference for reference, _ in self._asked.values()]
+        return bool(asked and self._ray.wait(asked, num_returns=1, timeout=timeout_s)[0])
+
     def next_chunk(self) -> tuple[int, Chunk]:
         """The next chunk of any actor.
 
