@@ -155,7 +155,7 @@ def _compared(
     name: str, waits_s: Sequence[float], report: ProgressCallback, *, segments: int, iterations: int, seeds: int
 ) -> list[BenchmarkResult]:
     pairs: list[tuple[Training, Training]] = []
-    with connected("local", generators=GENERATORS) as ray:
+    with connected("local", processors=GENERATORS) as ray:
         for seed in range(seeds):
             sync = dataclasses.replace(CONFIG, iterations=iterations, seed=seed)
             beside = dataclasses.replace(sync, staleness=STALENESS, segments=segments)
