@@ -1,7 +1,7 @@
 """Offset of the encoders in each recorded run, estimated from the run under every draw of a twin's parameters."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,9 +135,13 @@ def _shown(logs: Sequence[RobotLog], twin: Twin, task: Task, values: Array) -> t
     else:
         errors[:] = _errors(twin, task, drive, values[:, 0], effects.windows)
     # Its estimates have the prior N(0, 1) in units of OFFSET_STD.
-    estimates = np.stack([effects.of_errors(lambda _, one=one: one).estimate() for one in errors]) / OFFSET_STD
+    estimates = np.stack([effects.of_errors(_given(one)).estimate() for one in errors]) / OFFSET_STD
     shown = np.einsum("lij,ljm,klm->kli", weights, precision, estimates)
     return shown / OFFSET_STD, weights @ information / OFFSET_STD**2
+
+
+def _given(errors: Array) -> Callable[[Windows], Array]:
+    return lambda windows: errors
 
 
 def _errors(twin: Twin, task: Task, drive: Drive, values: Array, windows: Windows) -> Array:

@@ -112,19 +112,19 @@ def test_fewest_runs_that_decide_on_success() -> None:
     # One failure is found, which 1 - r³ = 0.8 of the data sets have.
     assert three == pytest.approx(1.0 - 0.2 ** (1.0 / 3.0), abs=0.03)
     assert two == pytest.approx(1.0 - 0.2**0.5, abs=0.03)
+    assert three is not None
+    assert two is not None
     assert three < RATE_NEEDED < two
 
 
-def test_outcomes_that_differ_by_start_decide_with_fewer_runs(task: Task) -> None:
+def test_outcomes_that_differ_by_start_decide_with_fewer_runs() -> None:
     """Ten runs succeed at 75 %: half of them always and half at 50 %, or all alike. The former say more."""
     random = np.random.default_rng(0)
     uniform = random.random((DRAWS, 10))
     mixed, alike = (
-        detectable_rate_shift((uniform < p).astype(float), ALONE, POWER) for p in (MIXED, np.full(10, 0.75))
+        detectable_rate_shift((uniform < p).astype(float), ALONE, POWER)
+        for p in (np.repeat([1.0, 0.5], 5), np.full(10, 0.75))
     )
     assert mixed is not None
     assert mixed < RATE_NEEDED
     assert alike is None or alike > mixed + 0.1
-
-
-MIXED = np.repeat([1.0, 0.5], 5)
