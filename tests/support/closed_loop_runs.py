@@ -32,8 +32,6 @@ class HiddenRobot:
     """Mean and standard deviation of the encoder's offset; each run has its own, see `offset_of`."""
     start: tuple[float, float] = (0.5, 1.0)
     """Range of the distance from the middle at the start."""
-    efforts: bool = False
-    """Whether its runs contain measured efforts."""
 
     def offset_of(self, seed: int) -> float:
         """Measured minus true position in the run with this seed."""
@@ -54,7 +52,7 @@ def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: in
     lag = int(random.integers(low, high + 1))
     steps = round(task.episode_length_s / timing.control_dt)
     pending = [0.0] * lag
-    measured, sent, made = np.zeros((steps, 2)), np.zeros((steps, 1)), np.zeros((steps, 1))
+    measured, sent = np.zeros((steps, 2)), np.zeros((steps, 1))
     policy.reset(1)
     for step in range(steps):
         measured[step] = data.qpos[0] + robot.pos_std * random.normal(), data.qvel[0] + robot.vel_std * random.normal()
@@ -62,11 +60,9 @@ def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: in
         fields = {"joint_pos": measured[None, step, :1], "joint_vel": measured[None, step, 1:]}
         command = policy({key: value.astype(np.float32) for key, value in fields.items()}, {})
         sent[step] = float(command["joint_effort_target"][0, 0])
-        for substep in range(timing.decimation):
+        for _ in range(timing.decimation):
             pending.append(float(sent[step, 0]))
             data.ctrl[0] = pending.pop(0)
-            if substep == 0:
-                made[step] = data.ctrl[0]
             mujoco.mj_step(model, data)
     return RobotLog(
         name=name,
@@ -74,7 +70,7 @@ def recorded_run(task: Task, policy: OnnxPolicy, robot: HiddenRobot, *, seed: in
         time=np.arange(steps, dtype=np.float64) * timing.control_dt,
         joint_pos=measured[:, :1],
         joint_vel=measured[:, 1:],
-        joint_effort=made if robot.efforts else None,
+        joint_effort=None,
         command=sent,
         command_kind="joint_effort",
         source=f"{name}.csv",

@@ -81,9 +81,6 @@ class ClosedLoop(Frozen):
     """Number of these among the recordings."""
     tests: Annotated[tuple[ClosedLoopTest, ...], Field(min_length=1, max_length=256)]
     seed: Count = 0
-    # Left out where it is 0, so that records from before keep their hash.
-    evidence_runs: Annotated[Count, Field(exclude_if=lambda runs: not runs)] = 0
-    """Runs whose replays from measured efforts narrowed the draws in which the others are played; 0 for none."""
 
     @model_validator(mode="after")
     def _counts_what_there_is(self) -> Self:

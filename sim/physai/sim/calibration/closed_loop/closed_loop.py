@@ -11,7 +11,6 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.diff import require_same
 from physai.sim.calibration.closed_loop.commands import CommandCheck, check_commands, require_same_policy
 from physai.sim.calibration.closed_loop.compare import Comparison, compare
-from physai.sim.calibration.closed_loop.evidence import RunDraws, run_draws
 from physai.sim.calibration.closed_loop.offsets import RunOffsets, run_offsets
 from physai.sim.calibration.closed_loop.play import Starts, simulated_runs
 from physai.sim.calibration.closed_loop.runs import COMPLETE, Runs, recorded_runs
@@ -46,8 +45,6 @@ class ClosedLoopResult:
     logs: tuple[RobotLog, ...]
     depends_on: str
     """Which parameter of the twin success depends on most; empty if on none."""
-    narrowed: str = ""
-    """Which parameter the runs themselves narrow most; empty if none."""
 
 
 def run_closed_loop(
@@ -94,18 +91,9 @@ def run_closed_loop(
     check = check_commands(policy, logs)
     require_same_policy(policy, check)
     real = recorded_runs(task, logs, length_s)
-    drawn = run_draws(twin, task, logs, draws, seed)
-    offsets = run_offsets(twin, task, logs, drawn.values)
+    offsets = run_offsets(twin, task, logs, twin.draw(draws, seed))
     simulated = simulated_runs(
-        policy,
-        task,
-        twin,
-        Starts.of(logs),
-        values=drawn.values,
-        offsets=offsets,
-        length_s=length_s,
-        seed=seed,
-        tell=tell,
+        policy, task, twin, Starts.of(logs), offsets=offsets, length_s=length_s, draws=draws, seed=seed, tell=tell
     )
     comparison = compare(task, real, simulated)
     record = ClosedLoop(
@@ -121,11 +109,9 @@ def run_closed_loop(
         compared_runs=int(np.sum(comparison.real_success == (comparison.compared == "succeeded"))),
         tests=comparison.tests,
         seed=seed,
-        evidence_runs=drawn.runs,
     )
-    dependence = most_related(twin, drawn.means, comparison.twin_success.mean(axis=1))
-    narrowed = most_narrowed(twin, drawn)
-    return ClosedLoopResult(record, check, real, simulated, comparison, tuple(logs), dependence, narrowed)
+    dependence = most_related(twin, twin.draw(draws, seed), comparison.twin_success.mean(axis=1))
+    return ClosedLoopResult(record, check, real, simulated, comparison, tuple(logs), dependence)
 
 
 class _Identity(TypedDict):
@@ -182,21 +168,6 @@ def most_related(twin: Twin, values: Array, rates: Array) -> str:
         f"success in the twin depends on {parameter.name} (correlation {related[best]:+.2f}): it is "
         f"{column[high].mean():.3g} {parameter.unit} on average in draws that succeed more often than the mean, "
         f"{column[~high].mean():.3g} in the others; recordings that constrain it would decide"
-    )
-
-
-def most_narrowed(twin: Twin, drawn: RunDraws) -> str:
-    """Return which parameter the runs' replays narrow most, as a sentence without a full stop; empty if none do."""
-    before = np.sqrt(np.maximum(np.diag(twin.covariance), 0.0))
-    if not drawn.runs or not before.any():
-        return ""
-    after, mean = drawn.means.std(axis=0), drawn.means.mean(axis=0)
-    place = int(np.argmin(np.where(before > 0.0, after / np.maximum(before, 1e-300), np.inf)))
-    parameter = twin.parameters[place]
-    return (
-        f"each run is played in draws that the replays of the {drawn.runs - 1} others support; these narrow "
-        f"{parameter.name} most, from {parameter.value:.3g} ± {before[place]:.2g} to {mean[place]:.3g} ± "
-        f"{after[place]:.2g}{' ' + parameter.unit if parameter.unit else ''}"
     )
 
 

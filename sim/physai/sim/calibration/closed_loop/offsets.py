@@ -1,14 +1,14 @@
 """Offset of the encoders in each recorded run, estimated from the run under every draw of a twin's parameters."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibration.fit.identifiability import gradient_covariance, noise_weights
 from physai.sim.calibration.replay.drive import choose_drive, is_servo
 from physai.sim.calibration.replay.random_effects import RandomEffects
 from physai.sim.calibration.replay.replay import OFFSET_WINDOWS, OFFSET_WINDOWS_EACH, STARTS, WINDOW_S, windows_of
@@ -19,7 +19,7 @@ from physai.sim.logs import LogError, RobotLog
 from physai.sim.tasks.task import SensorModel, Task
 from physai.sim.twin.conditions import conditions, task_under
 from physai.sim.twin.models import calibration_model
-from physai.sim.twin.parameters import DELAY, OFFSET_STD, Drive, LogChannel, channel, model_fields
+from physai.sim.twin.parameters import DELAY, OFFSET_STD, Drive, LogChannel, channel
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -57,14 +57,13 @@ def run_offsets(twin: Twin, task: Task, logs: Sequence[RobotLog], values: Array)
     A run's offset b has the prior that episodes of the twin draw it from, N(m, S). Replayed in short windows under a
     draw of the parameters, the run adds to it what gravity shows: the errors have the information I about b and are
     least at b'. The most likely offset is m + C·I·(b' - m), with the covariance C = S·(1 + I·S)^-1. A run that cannot
-    be replayed keeps the prior. Errors of neighbouring windows are alike, so I is that of `noise_weights`.
+    be replayed keeps the prior.
 
     Args:
         twin: the twin.
         task: the policy's task.
         logs: recordings of L runs.
-        values: draws of the twin's parameters for each run, shape (K, L, P); of runs without measured efforts, those of
-            the first apply to all.
+        values: draws of the twin's parameters, shape (K, P).
     """
     model: Any = task.model
     if any(is_servo(model, actuator) for actuator in range(int(model.nu))):
@@ -76,10 +75,10 @@ def run_offsets(twin: Twin, task: Task, logs: Sequence[RobotLog], values: Array)
     prior = np.diag(spread**2)
     runs, joints = len(logs), len(mean)
     found = RunOffsets(np.tile(mean, (len(values), runs, 1)), np.tile(prior, (runs, 1, 1)))
-    replayed = replayable(task, logs) if spread.any() else []
+    replayed = _replayed(twin, task, logs) if spread.any() else []
     if not replayed:
         return found
-    shown, information = _shown([logs[run] for run in replayed], twin, task, values[:, replayed])
+    shown, information = _shown([logs[run] for run in replayed], twin, task, values)
     covariance = np.linalg.solve(
         (np.eye(joints) + information @ prior).swapaxes(1, 2), np.broadcast_to(prior, information.shape)
     ).swapaxes(1, 2)
@@ -97,7 +96,7 @@ def prior_offset(task: Task, twin: Twin) -> tuple[Array, Array]:
     return mean, reach / np.sqrt(3.0)
 
 
-def replayable(task: Task, logs: Sequence[RobotLog]) -> list[int]:
+def _replayed(twin: Twin, task: Task, logs: Sequence[RobotLog]) -> list[int]:
     """Return the runs that can be replayed: those with usable windows, of a robot whose input they contain."""
     usable: list[int] = []
     for number, log in enumerate(logs):
@@ -118,49 +117,28 @@ def _shown(logs: Sequence[RobotLog], twin: Twin, task: Task, values: Array) -> t
     """Return I·b' under each draw, shape (K, L, J), and I, shape (L, J, J); see `run_offsets`."""
     windows = _windows(task, logs).thinned(max(OFFSET_WINDOWS, OFFSET_WINDOWS_EACH * len(logs)))
     drive = choose_drive(task.robot, logs)
-    effects = RandomEffects(lambda part: _errors(twin, task, drive, twin.values[None], part)[0], windows)
-    information, gradients = effects.offsets.information, effects.offset_gradients()
-    own = [np.flatnonzero(windows.log_index == run) for run in range(len(logs))]
-    weights = np.stack(
-        [
-            noise_weights(one, gradient_covariance(gradients[rows], windows.start_s[rows]))
-            for one, rows in zip(information, own, strict=True)
-        ]
-    )
+    effects = RandomEffects(partial(_errors, twin, task, drive, twin.values), windows)
+    information = effects.offsets.information
     precision = information + np.eye(information.shape[1])
-    errors = np.empty((len(values), *effects.windows.target.shape))
-    if drive == "effort":
-        for run, rows in enumerate(own):
-            errors[:, rows] = _errors(twin, task, drive, values[:, run], effects.windows.subset(rows))
-    else:
-        errors[:] = _errors(twin, task, drive, values[:, 0], effects.windows)
+    estimates = np.stack(
+        [effects.of_errors(partial(_errors, twin, task, drive, row)).estimate() / OFFSET_STD for row in values]
+    )
     # Its estimates have the prior N(0, 1) in units of OFFSET_STD.
-    estimates = np.stack([effects.of_errors(_given(one)).estimate() for one in errors]) / OFFSET_STD
-    shown = np.einsum("lij,ljm,klm->kli", weights, precision, estimates)
-    return shown / OFFSET_STD, weights @ information / OFFSET_STD**2
+    return np.einsum("lij,klj->kli", precision, estimates) / OFFSET_STD, information / OFFSET_STD**2
 
 
-def _given(errors: Array) -> Callable[[Windows], Array]:
-    return lambda windows: errors
-
-
-def _errors(twin: Twin, task: Task, drive: Drive, values: Array, windows: Windows) -> Array:
-    """Return replayed minus measured positions of windows with K sets of parameters, shape (K, W, M, J)."""
-    names, threads = [parameter.name for parameter in twin.parameters], len(os.sched_getaffinity(0))
+def _errors(twin: Twin, task: Task, drive: Drive, row: Array, windows: Windows) -> Array:
+    """Return replayed minus measured positions of windows with parameters of the twin, shape (W, M, J)."""
     model = calibration_model(task.robot)
-    through = channel(task.robot.spec.joint_names, names, values)
+    through = channel(task.robot.spec.joint_names, [parameter.name for parameter in twin.parameters], row[None])
     if drive == "effort":
-        fields = model_fields(model, names, values)
-        simulator = Simulator(quiet_model(model), windows, drive, num_threads=threads)
-        return simulator.positions(fields, through) - windows.target
-    through = _delayed(twin, through)
-    parts: list[Array] = []
-    for number, row in enumerate(values):
-        model = calibration_model(task.robot)
+        twin.apply(model, row)
+    else:
         twin.apply_commanded(model, row)
-        simulator = Simulator(quiet_model(model), windows, drive, num_threads=threads)
-        parts.append(simulator.positions({}, through.part(slice(number, number + 1)))[0] - windows.target)
-    return np.stack(parts)
+        through = _delayed(twin, through)
+    threads = len(os.sched_getaffinity(0))
+    simulator = Simulator(quiet_model(model), windows, drive, num_threads=threads)
+    return simulator.positions({}, through)[0] - windows.target
 
 
 def _delayed(twin: Twin, through: LogChannel) -> LogChannel:

@@ -66,13 +66,13 @@ def simulated_runs(
     twin: Twin,
     starts: Starts,
     *,
-    values: Array,
     offsets: RunOffsets | None = None,
     length_s: float,
+    draws: int,
     seed: int,
     tell: Callable[[float], None] = lambda share: None,
 ) -> Runs:
-    """Play the policy from every start in K draws of the twin's parameters.
+    """Play the policy from every start in every draw of the twin's parameters.
 
     Delay, sensor noise and overruns are those of the gates' condition `calibrated`; each run draws its own. It
     starts at the recorded position less the offset of its encoders, which its readings then have.
@@ -82,17 +82,17 @@ def simulated_runs(
         task: gives contract, success condition and terminations.
         twin: the twin.
         starts: of L recordings.
-        values: draws of the twin's parameters for each recording, shape (K, L, P).
         offsets: of their encoders; None for starts at the recorded positions and offsets as in any episode.
         length_s: length of a complete run [s].
-        seed: seed of start states, offsets and episodes.
+        draws: number of draws.
+        seed: seed of draws, start states and episodes.
         tell: called with the share that is done, from 0 to 1.
 
     Returns:
-        K · L runs, all recordings of a draw one after another.
+        draws · L runs, all recordings of a draw one after another.
     """
-    draws, count = values.shape[:2]
-    flat = values.reshape(draws * count, -1)
+    count = len(starts.position)
+    values = np.repeat(twin.draw(draws, seed), count, axis=0)
     position, speed = starts.drawn(draws, seed)
     offset = None if offsets is None else offsets.drawn(seed)
     if offset is not None:
@@ -107,7 +107,7 @@ def simulated_runs(
         batch = Batch(
             condition=condition,
             seeds=seeds_of(stream_seed(CLOSED_LOOP_STREAM, seed), first, worlds),
-            values=_nested(flat[rows]),
+            values=_nested(values[rows]),
             joint_pos_offset=None if offset is None else _nested(offset[rows]),
         )
         from_start = replace(

@@ -39,11 +39,6 @@ class Linearisation:
         flat = self.jacobian.reshape(-1, self.jacobian.shape[-1])
         return flat.T @ flat
 
-    @property
-    def gradients(self) -> Array:
-        """J'·r of each window, shape (W, P)."""
-        return np.einsum("wsp,ws->wp", self.jacobian, self.residual)
-
 
 def identified(information: Array) -> Indices:
     """Return the parameters that the recordings constrain while the others are at their priors, ascending.
@@ -81,10 +76,7 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
     held = np.linalg.inv(information[np.ix_(chosen, chosen)] + np.eye(len(chosen)))
     count = len(linear.residual)
     gradient = (
-        gradient_covariance(linear.gradients[:, chosen], linear.start_s, linear.log_index)
-        * _small_sample_factor(linear) ** 2
-        * count
-        / max(1, count - len(chosen))
+        _gradient_covariance(linear, chosen) * _small_sample_factor(linear) ** 2 * count / max(1, count - len(chosen))
     )
     # An offset moves all windows of its recording alike, so the scatter between windows does not show it. Like the
     # parameters' distances from their priors, the offsets' are draws of known size.
@@ -101,41 +93,17 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
     return 0.5 * (result + result.T)
 
 
-def gradient_covariance(gradients: Array, start_s: Array, log_index: Indices | None = None) -> Array:
-    """Return the covariance B of the sum of the windows' gradients, shape (P, P): the sandwich's inner matrix.
-
-    Args:
-        gradients: of the windows, shape (W, P).
-        start_s: their starts in their recordings [s], shape (W,).
-        log_index: their recordings, which err independently; None if recordings repeat one motion, in which errors of a
-            model recur at the same time.
-    """
+def _gradient_covariance(linear: Linearisation, chosen: Indices) -> Array:
+    """Return B of the sandwich: the weighted sum of gradient·gradient' over pairs of windows."""
     # The textbook sigma²·H^-1 assumes independent residuals. A model error correlates all samples of a window and
     # neighbouring windows, so its intervals would be several times too narrow. Whole recordings as clusters would need
     # many more recordings than parameters. So products of windows of one recording count with a weight that falls to 0
     # over `MEMORY_S` (Newey and West, Econometrica 55, 1987).
-    weights = np.maximum(0.0, 1.0 - np.abs(start_s[:, None] - start_s[None]) / MEMORY_S)
-    if log_index is not None:
-        weights[log_index[:, None] != log_index[None]] = 0.0
+    gradients = np.einsum("wsp,ws->wp", linear.jacobian[:, :, chosen], linear.residual)
+    apart = np.abs(linear.start_s[:, None] - linear.start_s[None])
+    weights = np.maximum(0.0, 1.0 - apart / MEMORY_S)
+    weights[linear.log_index[:, None] != linear.log_index[None]] = 0.0
     return gradients.T @ weights @ gradients
-
-
-def noise_weights(information: Array, noise: Array) -> Array:
-    """Return H·N^-1, by which a gradient H·d + e counts if e has the covariance N, shape (n, n).
-
-    The information about d is then H·N^-1·H instead of H.
-
-    Args:
-        information: H, J'·J of residuals in units of their spread.
-        noise: an estimate of N, such as `gradient_covariance`. No combination of parameters gets less than its noise
-            if all windows were independent, which is H: few windows may agree by chance.
-    """
-    size, turn = np.linalg.eigh(information)
-    known = size > 1e-9 * max(1.0, float(size[-1]) if len(size) else 1.0)
-    root, turn = np.sqrt(size[known]), turn[:, known]
-    excess, along = np.linalg.eigh((turn.T @ noise @ turn) / np.outer(root, root))
-    weights = (along / np.maximum(excess, 1.0)) @ along.T
-    return (turn * root) @ weights @ (turn / root).T
 
 
 def _small_sample_factor(linear: Linearisation) -> float:

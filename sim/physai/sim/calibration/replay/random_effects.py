@@ -139,13 +139,6 @@ class RandomEffects:
         """Return the most likely offsets of the recordings, or of the groups of `by` [rad or m], shape (R, J)."""
         return OFFSET_STD * (by or self.offsets).estimate(self._without_offset(self._known[None])[0])
 
-    def offset_gradients(self) -> Array:
-        """Return the gradient of each window by its recording's offset, at the most likely offsets, shape (W, J)."""
-        white = self._without_offset(self._known[None])[0]
-        found = self.offsets.estimate(white)[self.windows.log_index]
-        left = white + np.einsum("wsj,wj->ws", self._offset_effects, found)
-        return np.einsum("wsj,ws->wj", self._offset_effects, left)
-
     def grouped(self, group: Indices, count: int) -> "OffsetFit":
         """Return what the errors say of the offsets of other groups of windows, shape (W,), than the recordings."""
         return OffsetFit.of(self._offset_effects, group, count)

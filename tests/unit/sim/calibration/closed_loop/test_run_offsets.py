@@ -80,14 +80,9 @@ FITTED = MEAN - SPREAD, MEAN + SPREAD, MEAN - 0.5 * SPREAD, MEAN + 0.5 * SPREAD
 """Their mean is `MEAN`, their standard deviation √(2.5/3) of `SPREAD`."""
 
 
-def same_for(runs: int, values: Array) -> Array:
-    """The same draws, shape (K, P), for each run."""
-    return np.repeat(values[:, None], runs, axis=1)
-
-
 def test_the_offset_of_each_run_is_found(balancer: Task, logs: tuple[RobotLog, ...]) -> None:
     twin = twin_of(balancer, *FITTED)
-    found = run_offsets(twin, balancer, logs, same_for(RUNS, twin.values[None]))
+    found = run_offsets(twin, balancer, logs, twin.values[None])
     assert found is not None
     truth = [TRUTH.offset_of(1000 * SEED + number + 1) for number in range(RUNS)]
     assert np.ptp(truth) > SPREAD
@@ -125,11 +120,11 @@ def test_where_gravity_does_not_show_it_a_run_keeps_the_prior(task: Task, spring
     # Of the mean, 3.33e-4/4/0.03² = 9.3 % may be chance; 0.0185 grows by √1.25·3.182/1.96 = 1.8 to the prior's 0.03.
     assert mean == pytest.approx([0.03 * (1.0 - 0.0926)], rel=2e-3)
     assert spread == pytest.approx([0.03])
-    found = run_offsets(twin, task, logs, same_for(2, twin.draw(3, 0)))
+    found = run_offsets(twin, task, logs, twin.draw(3, 0))
     assert found is not None
     assert found.mean == pytest.approx(np.full((3, 2, 1), mean[0]), abs=1e-6)
     assert found.std == pytest.approx(np.full((2, 1), 0.03), rel=1e-6)
-    assert run_offsets(twin_of(), task, logs, same_for(2, twin.draw(3, 0))) is None
+    assert run_offsets(twin_of(), task, logs, twin.draw(3, 0)) is None
 
 
 def test_a_run_too_short_to_be_replayed_keeps_the_prior(balancer: Task, logs: tuple[RobotLog, ...]) -> None:
@@ -145,7 +140,7 @@ def test_a_run_too_short_to_be_replayed_keeps_the_prior(balancer: Task, logs: tu
     )
     twin = twin_of(balancer, *FITTED)
     mean, spread = prior_offset(balancer, twin)
-    found = run_offsets(twin, balancer, (whole, short), same_for(2, twin.values[None]))
+    found = run_offsets(twin, balancer, (whole, short), twin.values[None])
     assert found is not None
     assert found.mean[0, 1] == pytest.approx(mean)
     assert found.std[1] == pytest.approx(spread)
@@ -158,7 +153,7 @@ def test_servos_have_no_estimate() -> None:
     offsets = LogRecord(name="a", sha256="a" * 64, joint_pos_offset=(0.02,) * 6, joint_pos_offset_std=(1e-3,) * 6)
     twin = replace(nominal_twin(reach.robot), logs=Logs(train=(offsets,)))
     assert prior_offset(reach, twin)[1].all()
-    assert run_offsets(twin, reach, (), np.zeros((1, 0, 0))) is None
+    assert run_offsets(twin, reach, (), np.zeros((1, 0))) is None
 
 
 def test_draws_have_the_covariance_and_equal_seeds_are_equal() -> None:
