@@ -60,9 +60,7 @@ def consistency(pairs: Sequence[Pair], answers: Sequence[Answer]) -> Consistency
             if (pair.id, rater) in said and (original.id, rater) in said:
                 repeated += 1
                 same += _named(pair, said[pair.id, rater]) == _named(original, said[original.id, rater])
-    return Consistency(
-        repeated=repeated, same=same, interval=clopper_pearson(same, repeated) if repeated else None
-    )
+    return Consistency(repeated=repeated, same=same, interval=clopper_pearson(same, repeated) if repeated else None)
 
 
 def _named(pair: Pair, preference: str) -> str:

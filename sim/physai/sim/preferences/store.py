@@ -85,7 +85,9 @@ class PreferenceStore:
             PreferenceError: there is none, it is of another layout or version, or it is no database.
         """
         if layout is None and not path.is_file():
-            raise PreferenceError(f"{path} does not exist; begin a database with `physai prefer collect RUN --out {path}`")
+            raise PreferenceError(
+                f"{path} does not exist; begin a database with `physai prefer collect RUN --out {path}`"
+            )
         self.path = path
         self._engine = connect(f"sqlite:///{path}")
         self.layout = self._run(lambda session: _opened(session, layout))
@@ -177,6 +179,10 @@ class PreferenceStore:
 
         return self._run(work)
 
+    def count_segments(self) -> int:
+        """Number of segments."""
+        return self._run(lambda session: _count(session, SegmentRow))
+
     def segments_of_last_source(self) -> list[int]:
         """Numbers of the segments that were added last."""
 
@@ -190,7 +196,8 @@ class PreferenceStore:
         """SHA-256 and origin of each policy that played segments."""
         return self._run(
             lambda session: [
-                (row.policy, json.loads(row.origin)) for row in session.scalars(select(SourceRow).order_by(SourceRow.id))
+                (row.policy, json.loads(row.origin))
+                for row in session.scalars(select(SourceRow).order_by(SourceRow.id))
             ]
         )
 
@@ -317,9 +324,7 @@ def _segment(row: SegmentRow, layout: Layout) -> Segment:
 
 def _pair(row: PairRow) -> Pair:
     method: Any = row.method
-    return Pair(
-        id=row.id, first=row.first, second=row.second, method=method, score=row.score, repeat_of=row.repeat_of
-    )
+    return Pair(id=row.id, first=row.first, second=row.second, method=method, score=row.score, repeat_of=row.repeat_of)
 
 
 def _question(row: PairRow, rater: str) -> Question:

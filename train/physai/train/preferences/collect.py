@@ -50,9 +50,20 @@ def add_questions(
     repeats: float = 0.0,
     segments: int | None = None,
 ) -> Collected:
-    """Draws segments of a policy and adds pairs of them; see `draw_segments` and `choose_pairs` for the arguments.
+    """Draws segments of a policy and adds pairs of them.
 
     Args:
+        store: where to.
+        graph: the policy.
+        task: what it plays.
+        pairs: how many pairs to choose.
+        method: see `choose_pairs`.
+        seed: of worlds, exploration and choice.
+        origin: what to note of the policy's origin.
+        std: see `draw_segments`.
+        training: likewise.
+        action_repeat: likewise.
+        model: see `choose_pairs`.
         repeats: share of the pairs that is added to ask earlier ones again.
         segments: how many to draw; `SEGMENTS_PER_PAIR` for each pair if None.
 
@@ -140,5 +151,6 @@ def _std(run: Path) -> torch.Tensor:
 
 def without_stops(config: TrainConfig) -> dict[str, Any]:
     """Settings to replace in a run that learns from preferences: it ends neither by the task's success alone, nor do
-    worlds step elsewhere."""
+    worlds step elsewhere.
+    """
     return {"stop_at_success": None, "overlap": False, "engine": "mujoco", "seed": config.seed}

@@ -26,7 +26,9 @@ def layout_of(task: Task, *, seconds: float, action_repeat: int = 1) -> Layout:
     """
     step_dt = task.contract.timing.control_dt * action_repeat
     if not step_dt <= seconds <= task.episode_length_s:
-        raise PreferenceError(f"segments of {task.name} last {step_dt:g} to {task.episode_length_s:g} s, got {seconds:g}")
+        raise PreferenceError(
+            f"segments of {task.name} last {step_dt:g} to {task.episode_length_s:g} s, got {seconds:g}"
+        )
     return Layout(
         task=task.name,
         fingerprint=task.contract.fingerprint,
@@ -166,7 +168,8 @@ def _step(
 
 def cut(played: Played, layout: Layout) -> list[Segment]:
     """All segments without overlap; those of an episode that ended are counted back from its end, so that none is lost
-    for ending in a failure."""
+    for ending in a failure.
+    """
     found: list[Segment] = []
     total, worlds = played.done.shape
     for world in range(worlds):
@@ -229,8 +232,8 @@ def draw_segments(
     segments = cut(played, layout)
     if len(segments) < count:
         raise PreferenceError(
-            f"{worlds} worlds gave {len(segments)} of {count} segments of {layout.steps} steps; episodes end earlier, so "
-            "ask for shorter segments"
+            f"{worlds} worlds gave {len(segments)} of {count} segments of {layout.steps} steps; episodes end earlier, "
+            "so ask for shorter segments"
         )
     chosen = np.random.default_rng(seed).choice(len(segments), count, replace=False)
     return [segments[index] for index in np.sort(chosen)]

@@ -23,7 +23,7 @@ from physai.train.runners.run_config import begin_run, load_config, training_alo
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 CRITIC_ITERATIONS = 10
-"""Iterations in which only the critic learns: it knows the task's reward, and its errors would lead the actor astray."""
+"""Iterations in which only the critic learns: it knows the task's reward only, and would lead the actor astray."""
 POINTS = 8
 """Points of the over-optimisation curve."""
 

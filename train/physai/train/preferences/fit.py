@@ -130,12 +130,19 @@ def fit_store(
     rows = {number: row for row, number in enumerate(segments)}
     labels = labels_of(store.pairs(), store.answers(), rows)
     listed = list(segments.values())
-    model, report = fit(stack(listed) if listed else torch.zeros(0, 1, 1), labels, seed=seed, settings=settings, start=start)
+    model, report = fit(
+        stack(listed) if listed else torch.zeros(0, 1, 1), labels, seed=seed, settings=settings, start=start
+    )
     return model, explain(model, report, listed, store.layout.terms)
 
 
 def fit(
-    inputs: Tensor, labels: Labels, *, seed: int, settings: FitSettings | None = None, start: RewardEnsemble | None = None
+    inputs: Tensor,
+    labels: Labels,
+    *,
+    seed: int,
+    settings: FitSettings | None = None,
+    start: RewardEnsemble | None = None,
 ) -> tuple[RewardEnsemble, FitReport]:
     """Fits an ensemble; each member has its own weights, order and bootstrap sample of the answers.
 
@@ -151,7 +158,9 @@ def fit(
     """
     begun, how = time.perf_counter(), settings or FitSettings()
     if not len(labels.target) >= MIN_ANSWERS:
-        raise PreferenceError(f"a reward model needs {MIN_ANSWERS} answers with a preference or a tie, got {len(labels.target)}")
+        raise PreferenceError(
+            f"a reward model needs {MIN_ANSWERS} answers with a preference or a tie, got {len(labels.target)}"
+        )
     generator = seeded(seed)
     model = _begun(inputs, how, generator, start)
     flat = inputs.reshape(-1, inputs.shape[-1])
@@ -289,9 +298,7 @@ def calibration(predicted: Tensor, observed: Tensor) -> tuple[CalibrationBin, ..
     )
 
 
-def explain(
-    model: RewardEnsemble, report: FitReport, segments: Sequence[Segment], terms: Sequence[str]
-) -> FitReport:
+def explain(model: RewardEnsemble, report: FitReport, segments: Sequence[Segment], terms: Sequence[str]) -> FitReport:
     """Adds what the learned reward goes along with, and where its members differ."""
     inputs = stack(segments)
     rates = model.rates(inputs.reshape(-1, inputs.shape[-1]))

@@ -123,7 +123,9 @@ class Asker:
         start = time.perf_counter()
         collector.model, self.report = self._fitted(collector.model)
         self.fit_seconds += time.perf_counter() - start
-        self._say(f"iteration {collector.iteration}: {self.report.answers} answers, fitted in {self.report.seconds:.1f} s")
+        self._say(
+            f"iteration {collector.iteration}: {self.report.answers} answers, fitted in {self.report.seconds:.1f} s"
+        )
 
     def _fitted(self, start: RewardEnsemble | None) -> tuple[RewardEnsemble, FitReport]:
         return fit_store(self._store, seed=self._seed, settings=self._settings.fit, start=start)
@@ -166,9 +168,7 @@ def train_by_preferences(
         store = PreferenceStore(out / DATABASE_FILE, layout=layout)
         try:
             plan = schedule(settings.labels, config.iterations)
-            asker = Asker(
-                store, task, teacher, rater, plan, settings=settings, seed=config.seed, taste=taste, say=say
-            )
+            asker = Asker(store, task, teacher, rater, plan, settings=settings, seed=config.seed, taste=taste, say=say)
             return _train(store, asker, source, config, out, task, settings, taste)
         finally:
             store.close()
@@ -206,8 +206,11 @@ def _train(
     curve = Curve(trainer.graph, task, collectors[0], max(1, config.iterations // POINTS), taste)
     ended = session.run(trainer, out, extra_sinks=[curve])
     model, report = collectors[0].model, asker.report
-    assert model is not None and report is not None
-    entries = origin(store, reward_model=save_ensemble(model, out / MODEL_FILE, facts=report.facts()), reference=begun_from)
+    assert model is not None
+    assert report is not None
+    entries = origin(
+        store, reward_model=save_ensemble(model, out / MODEL_FILE, facts=report.facts()), reference=begun_from
+    )
     # Only now are data and reward model known.
     begin_run(out, source, config, task, origin=entries)
     write_record(out, entries, curve, {"fit": report.facts()})
