@@ -71,7 +71,7 @@ def schedule(labels: int, iterations: int) -> dict[int, int]:
     left = labels - first
     for index, share in enumerate(WHEN):
         part = left * (index + 1) // len(WHEN) - left * index // len(WHEN)
-        when = round(share * iterations)
+        when = min(round(share * iterations), iterations - 1)
         plan[when] = plan.get(when, 0) + part
     return {when: count for when, count in plan.items() if count}
 
