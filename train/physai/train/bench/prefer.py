@@ -139,9 +139,7 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     repeat = before.config.action_repeat
     old, new = (judge(r.graph, r.task, episodes=size.episodes, action_repeat=repeat) for r in (before, after))
     rates = [evaluate_graph(r.graph, r.task, episodes=size.episodes)["success"] for r in (before, after)]
-    report(
-        f"success {rates[0]:.3f} before, {rates[1]:.3f} after; return {old.episode_return:.2f}, {new.episode_return:.2f}"
-    )
+    report(f"success {rates[0]:.3f} to {rates[1]:.3f}, return {old.episode_return:.2f} to {new.episode_return:.2f}")
     note(f"success_change.{task}", "1", rates[1] - rates[0])
     note(f"noninferior.{task}", "1", float(rates[1] >= rates[0] - MARGIN))
     note(f"taste_gain.{task}", "1", (new.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE)))

@@ -87,7 +87,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "often (default: disagreement; the first pairs are random)",
     )
     parser.add_argument(
-        "--segment-s", type=float, default=1.0, metavar="S", help="length of a segment [s] (default: 1)"
+        "--segment-s", type=float, default=0.5, metavar="S", help="length of a segment [s] (default: 0.5)"
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from physai.sim.preferences.segment import PreferenceError, Segment
@@ -10,6 +11,8 @@ from physai.sim.preferences.store import Method, Pair
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.fit import Labels, probabilities, stack
 
+Couples = npt.NDArray[np.int64]
+"""Rows of two segments, (n, 2)."""
 CANDIDATES = 10
 """Random pairs per pair that is asked, among which disagreement chooses (PEBBLE, Lee et al. 2021)."""
 
@@ -22,6 +25,7 @@ def choose_pairs(
     method: Method,
     seed: int,
     model: RewardEnsemble | None = None,
+    newest: int | None = None,
 ) -> list[Pair]:
     """Chooses pairs.
 
@@ -34,6 +38,8 @@ def choose_pairs(
             `random` draws pairs; `uniform` uses every segment equally often, give or take one.
         seed: of the choice.
         model: the ensemble that disagrees.
+        newest: number of segments at the end of which every pair has one; None for all. What a policy does now is
+            compared with what was done before, else a model learns nothing from a policy that always does the same.
 
     Raises:
         PreferenceError: there are too few segments, or no model.
@@ -45,11 +51,11 @@ def choose_pairs(
     if method == "uniform":
         couples = _uniform(len(numbers), count, rng)
     elif method == "random":
-        couples = _random(len(numbers), count, rng)
+        couples = _random(len(numbers), newest or len(numbers), count, rng)
     elif model is None:
         raise PreferenceError("pairs by disagreement need a fitted model; choose the first pairs at random")
     else:
-        candidates = _random(len(numbers), CANDIDATES * count, rng)
+        candidates = _random(len(numbers), newest or len(numbers), CANDIDATES * count, rng)
         spread = disagreement(model, segments, candidates)
         best = np.argsort(-spread, kind="stable")[:count]
         couples, scores = candidates[best], spread[best].tolist()
@@ -59,12 +65,12 @@ def choose_pairs(
     ]
 
 
-def _random(segments: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    first = rng.integers(segments, size=count)
+def _random(segments: int, newest: int, count: int, rng: np.random.Generator) -> Couples:
+    first = rng.integers(segments - newest, segments, size=count)
     return np.stack([first, (first + rng.integers(1, segments, size=count)) % segments], axis=1)
 
 
-def _uniform(segments: int, count: int, rng: np.random.Generator) -> np.ndarray:
+def _uniform(segments: int, count: int, rng: np.random.Generator) -> Couples:
     """Neighbours in one random order after another; an odd one out begins the next order."""
     flat: list[int] = []
     while len(flat) < 2 * count:
@@ -75,7 +81,7 @@ def _uniform(segments: int, count: int, rng: np.random.Generator) -> np.ndarray:
     return np.array(flat[: 2 * count]).reshape(-1, 2)
 
 
-def disagreement(model: RewardEnsemble, segments: Sequence[Segment], couples: np.ndarray) -> np.ndarray:
+def disagreement(model: RewardEnsemble, segments: Sequence[Segment], couples: Couples) -> npt.NDArray[np.float32]:
     """Standard deviation of the members' probabilities for each pair, (n,)."""
     inputs = stack(segments)
     prepared = model.normalise(inputs.reshape(-1, inputs.shape[-1])).reshape(inputs.shape)
@@ -90,8 +96,6 @@ def with_repeats(pairs: Sequence[Pair], earlier: Sequence[Pair], share: float, s
     rng = np.random.default_rng(seed)
     known = [pair for pair in earlier if pair.repeat_of is None]
     count = min(len(known), round(share * len(pairs)))
-    again = rng.choice(len(known), count, replace=False) if count else []
-    repeats = [
-        Pair(first=known[i].second, second=known[i].first, method=known[i].method, repeat_of=known[i].id) for i in again
-    ]
+    again = [known[index] for index in rng.permutation(len(known))[:count].tolist()]
+    repeats = [Pair(first=p.second, second=p.first, method=p.method, repeat_of=p.id) for p in again]
     return [*pairs, *repeats]

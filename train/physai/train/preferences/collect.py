@@ -50,7 +50,7 @@ def add_questions(
     repeats: float = 0.0,
     segments: int | None = None,
 ) -> Collected:
-    """Draws segments of a policy and adds pairs of them.
+    """Draws segments of a policy and adds pairs of them, by `uniform` with each other, else with all of the database.
 
     Args:
         store: where to.
@@ -82,10 +82,19 @@ def add_questions(
     )
     versions = {name: metadata.version(name) for name in ("physai-sdk", "mujoco", "torch")}
     numbers = store.add_segments(policy_digest(graph), {**origin, "seed": seed, "versions": versions}, drawn)
-    chosen = choose_pairs(numbers, drawn, count=pairs, method=method, seed=seed, model=model)
-    everything = with_repeats(chosen, store.pairs(), repeats, seed)
-    store.add_pairs(everything)
-    return Collected(segments=len(drawn), pairs=len(everything), repeated=len(everything) - pairs, method=method)
+    everything = {number: one for number, one in store.segments().items() if method != "uniform" or number in numbers}
+    chosen = choose_pairs(
+        list(everything),
+        list(everything.values()),
+        count=pairs,
+        method=method,
+        seed=seed,
+        model=model,
+        newest=len(numbers),
+    )
+    asked = with_repeats(chosen, store.pairs(), repeats, seed)
+    store.add_pairs(asked)
+    return Collected(segments=len(drawn), pairs=len(asked), repeated=len(asked) - pairs, method=method)
 
 
 def collect(

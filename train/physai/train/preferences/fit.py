@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -196,7 +196,7 @@ def _held_out(labels: Labels, share: float) -> Tensor:
 
     The segments decide, so that a pair stays held out in every later fit, and so do repetitions of it.
     """
-    both = torch.stack([labels.first, labels.second], dim=1).sort(dim=1).values.tolist()
+    both: list[list[int]] = torch.stack([labels.first, labels.second], dim=1).sort(dim=1).values.tolist()
     draws = [int.from_bytes(hashlib.sha256(f"{a} {b}".encode()).digest()[:4]) / 2**32 for a, b in both]
     return torch.tensor(draws) < share
 
@@ -238,7 +238,7 @@ def _descend(
     left = torch.ones(sample.shape).scatter_(1, drawn, 0.0)
     for epoch in range(1, epochs + 1):
         order = torch.rand(sample.shape, generator=generator).argsort(dim=1)
-        for rows in sample.gather(1, order).split(how.batch, dim=1):
+        for rows in torch.split(sample.gather(1, order), how.batch, dim=1):
             loss = _loss(advantages(model, prepared, labels, rows), labels.target[rows], how.label_noise)
             optimiser.zero_grad()
             torch.autograd.backward(loss.mean(dim=1).sum())
@@ -310,4 +310,4 @@ def explain(model: RewardEnsemble, report: FitReport, segments: Sequence[Segment
         if bool((both.std(dim=1) > 0.0).all()):
             correlations[name] = float(torch.corrcoef(both)[0, 1])
     uncertainty = float(rates.std(dim=0).mean() / mean.std().clamp(min=1e-9))
-    return FitReport(**{**vars(report), "correlations": correlations, "uncertainty": uncertainty})
+    return replace(report, correlations=correlations, uncertainty=uncertainty)

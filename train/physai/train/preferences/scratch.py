@@ -43,7 +43,7 @@ class ScratchSettings:
 
     labels: int = 200
     method: Method = "disagreement"
-    segment_s: float = 1.0
+    segment_s: float = 0.5
     weight: float = 1.0
     fit: FitSettings = field(default_factory=FitSettings)
 
