@@ -207,7 +207,7 @@ def _status(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     finally:
         store.close()
     rows = [
-        (name, r["answers"], r["open"], f"{r['consistency']['same']} of {r['consistency']['repeated']}")
+        (name, str(r["answers"]), str(r["open"]), f"{r['consistency']['same']} of {r['consistency']['repeated']}")
         for name, r in status["raters"].items()
     ]
     alpha = status["krippendorff_alpha"]
@@ -233,7 +233,7 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     finally:
         store.close()
     digest = save_ensemble(model, arguments.out, facts=facts) if arguments.out else model.digest()
-    bins = [(one.pairs, f"{one.predicted:.2f}", f"{one.observed:.2f}") for one in report.calibration]
+    bins = [(str(one.pairs), f"{one.predicted:.2f}", f"{one.observed:.2f}") for one in report.calibration]
     lines = [fit_line(report), table(("held-out pairs", "predicted", "observed"), bins, indent="")]
     return {"sha256": digest, **facts}, lines
 

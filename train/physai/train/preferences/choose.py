@@ -1,6 +1,7 @@
 """Which pairs of segments to ask about."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from physai.train.preferences.fit import Labels, probabilities, stack
 
 Couples = npt.NDArray[np.int64]
 """Rows of two segments, (n, 2)."""
-CANDIDATES = 10
+CANDIDATES = 50
 """Random pairs per pair that is asked, among which disagreement chooses (PEBBLE, Lee et al. 2021)."""
 
 
@@ -60,8 +61,10 @@ def choose_pairs(
         best = np.argsort(-spread, kind="stable")[:count]
         couples, scores = candidates[best], spread[best].tolist()
     return [
-        Pair(first=numbers[a], second=numbers[b], method=method, score=None if scores is None else scores[row])
-        for row, (a, b) in enumerate(couples.tolist())
+        Pair(
+            first=numbers[int(a)], second=numbers[int(b)], method=method, score=None if scores is None else scores[row]
+        )
+        for row, (a, b) in enumerate(zip(*couples.T, strict=True))
     ]
 
 
@@ -87,7 +90,8 @@ def disagreement(model: RewardEnsemble, segments: Sequence[Segment], couples: Co
     prepared = model.normalise(inputs.reshape(-1, inputs.shape[-1])).reshape(inputs.shape)
     first, second = torch.as_tensor(couples[:, 0]), torch.as_tensor(couples[:, 1])
     labels = Labels(first, second, torch.zeros(len(first)))
-    found = [probabilities(model, prepared, labels, rows) for rows in torch.arange(len(first)).split(256)]
+    everything: Any = torch.arange(len(first))
+    found = [probabilities(model, prepared, labels, rows) for rows in everything.split(256)]
     return torch.cat(found, dim=1).std(dim=0).numpy()
 
 
@@ -96,6 +100,7 @@ def with_repeats(pairs: Sequence[Pair], earlier: Sequence[Pair], share: float, s
     rng = np.random.default_rng(seed)
     known = [pair for pair in earlier if pair.repeat_of is None]
     count = min(len(known), round(share * len(pairs)))
-    again = [known[index] for index in rng.permutation(len(known))[:count].tolist()]
+    order: list[int] = rng.permutation(len(known))[:count].tolist()
+    again = [known[index] for index in order]
     repeats = [Pair(first=p.second, second=p.first, method=p.method, repeat_of=p.id) for p in again]
     return [*pairs, *repeats]

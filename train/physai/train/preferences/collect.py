@@ -1,7 +1,7 @@
 """Fills a preference database: segments of a policy, and pairs of them to be asked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.fit import MIN_ANSWERS, fit_store
 from physai.train.runners.checkpoint import load_run, read_checkpoint
 
-SEGMENTS_PER_PAIR = 2
+SEGMENTS_PER_PAIR = 20
+"""Segments among which the two of each pair are chosen; the others are not stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def add_questions(
         action_repeat: likewise.
         model: see `choose_pairs`.
         repeats: share of the pairs that is added to ask earlier ones again.
-        segments: how many to draw; `SEGMENTS_PER_PAIR` for each pair if None.
+        segments: how many to choose from; `SEGMENTS_PER_PAIR` for each pair if None.
 
     Raises:
         PreferenceError: the policy's episodes are too short, or the database is of another task.
@@ -81,20 +82,20 @@ def add_questions(
         action_repeat=action_repeat,
     )
     versions = {name: metadata.version(name) for name in ("physai-sdk", "mujoco", "torch")}
-    numbers = store.add_segments(policy_digest(graph), {**origin, "seed": seed, "versions": versions}, drawn)
-    everything = {number: one for number, one in store.segments().items() if method != "uniform" or number in numbers}
+    # Until they are stored, new segments have negative numbers.
+    known = {} if method == "uniform" else store.segments()
+    pool = {**known, **{-1 - row: one for row, one in enumerate(drawn)}}
     chosen = choose_pairs(
-        list(everything),
-        list(everything.values()),
-        count=pairs,
-        method=method,
-        seed=seed,
-        model=model,
-        newest=len(numbers),
+        list(pool), list(pool.values()), count=pairs, method=method, seed=seed, model=model, newest=len(drawn)
     )
+    used = sorted({number for pair in chosen for number in (pair.first, pair.second) if number < 0}, reverse=True)
+    about = {**origin, "seed": seed, "versions": versions}
+    stored = store.add_segments(policy_digest(graph), about, [pool[number] for number in used])
+    place = {**{number: number for number in known}, **dict(zip(used, stored, strict=True))}
+    chosen = [replace(pair, first=place[pair.first], second=place[pair.second]) for pair in chosen]
     asked = with_repeats(chosen, store.pairs(), repeats, seed)
     store.add_pairs(asked)
-    return Collected(segments=len(drawn), pairs=len(asked), repeated=len(asked) - pairs, method=method)
+    return Collected(segments=len(used), pairs=len(asked), repeated=len(asked) - pairs, method=method)
 
 
 def collect(

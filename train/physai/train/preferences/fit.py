@@ -196,8 +196,8 @@ def _held_out(labels: Labels, share: float) -> Tensor:
 
     The segments decide, so that a pair stays held out in every later fit, and so do repetitions of it.
     """
-    both: list[list[int]] = torch.stack([labels.first, labels.second], dim=1).sort(dim=1).values.tolist()
-    draws = [int.from_bytes(hashlib.sha256(f"{a} {b}".encode()).digest()[:4]) / 2**32 for a, b in both]
+    both: Any = torch.stack([labels.first, labels.second], dim=1).sort(dim=1).values
+    draws = [int.from_bytes(hashlib.sha256(f"{a} {b}".encode()).digest()[:4]) / 2**32 for a, b in both.tolist()]
     return torch.tensor(draws) < share
 
 

@@ -31,8 +31,6 @@ from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 DATABASE_FILE = "preferences.db"
 FIRST_SHARE = 0.25
 """Share of the labels that is asked before the first iteration."""
-SEGMENTS_PER_LABEL = 6
-"""Segments that are drawn for each label, so that rare ones are among them."""
 WHEN = (0.06, 0.12, 0.2, 0.28, 0.36, 0.44, 0.52, 0.6)
 """Shares of the iterations after which the others are asked, in equal parts."""
 
@@ -116,7 +114,6 @@ class Asker:
             training=True,
             action_repeat=collector.config.action_repeat,
             model=collector.model,
-            segments=SEGMENTS_PER_LABEL * count,
         )
         answer_simulated(self._store, self._teacher, rater=self._rater, taste=self._taste, seed=self._seed)
         self.ask_seconds += time.perf_counter() - start
