@@ -72,6 +72,7 @@ def test_a_fit_is_written_and_explains_itself(
     assert set(report["correlations"]) >= {"reward", "reward.upright", "command_size"}
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_run_names_its_origin_and_is_exported(
     run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
     assert "learned from preferences" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ["prefer", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from physai.sim.preferences.segment import Layout, Segment
 from physai.sim.preferences.store import Pair, PreferenceStore
@@ -34,6 +35,7 @@ def one() -> Segment:
     return Segment(episode_seed=0, start_step=0, qpos=part, critic=part, action=part, terms=part)
 
 
+@pytest.mark.slow
 def test_no_confirmed_answer_is_lost_or_doubled(tmp_path: Path) -> None:
     path = tmp_path / "db"
     store = PreferenceStore(path, layout=LAYOUT)
