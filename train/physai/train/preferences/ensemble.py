@@ -106,18 +106,16 @@ class RewardEnsemble(nn.Module):
         """Standardised outputs of each member for inputs (N, I), shape (E, N)."""
         return (self.raw(self.normalise(x)) - self.member_mean[:, None]) / self.member_std[:, None]
 
-    def reward(self, critic: Tensor, action: Tensor, *, sharpness: float = 1.0) -> Tensor:
+    def reward(self, critic: Tensor, action: Tensor) -> Tensor:
         """Reward per second, in [0, `MAX_RATE`], shape of the inputs without their last axis.
 
         Args:
             critic: critic inputs before normalisation, (..., C).
             action: network outputs, clipped to [-1, 1] here, (..., A).
-            sharpness: exponent p of `BEST_RATE` u^p, u the share of the way from the worst to the best steps.
         """
         x = torch.cat([critic, action.clamp(-1.0, 1.0)], dim=-1)
         mean = self.rates(x.reshape(-1, x.shape[-1])).mean(dim=0)
-        share = ((mean - self.worst) / self.span).clamp(min=0.0) ** sharpness
-        return (BEST_RATE * share).clamp(max=MAX_RATE).reshape(x.shape[:-1])
+        return (BEST_RATE * (mean - self.worst) / self.span).clamp(0.0, MAX_RATE).reshape(x.shape[:-1])
 
     def digest(self) -> str:
         """SHA-256 of all numbers."""

@@ -95,7 +95,6 @@ class PreferenceCollector(Collector):
         model: RewardEnsemble | None = None,
         weight: float = 1.0,
         task_weight: float = 1.0,
-        sharpness: float = 1.0,
         leash: Leash | None = None,
         before: Callable[["PreferenceCollector"], None] | None = None,
     ) -> None:
@@ -109,13 +108,12 @@ class PreferenceCollector(Collector):
             model: the reward model; may be given later.
             weight: w, of the learned reward.
             task_weight: k, of the task's reward.
-            sharpness: see `RewardEnsemble.reward`.
             leash: how far to go from the learner as it is at the first rollout; None for as far as it likes.
             before: called before each rollout, for instance to ask and fit.
         """
         super().__init__(task, config, learner, num_threads=num_threads)
         self.model = model
-        self.weight, self.task_weight, self.sharpness, self.leash = weight, task_weight, sharpness, leash
+        self.weight, self.task_weight, self.leash = weight, task_weight, leash
         self._before = before
         self._reference: Reference | None = None
         step_dt = self.env.step_dt
@@ -151,7 +149,7 @@ class PreferenceCollector(Collector):
         failed = rollout.done.bool() & ~played.cut
         reward = (self.task_weight + self.multiplier) * task - self.failure_cost * failed
         if self.model is not None:
-            learned = self.model.reward(rollout.raw_critic, rollout.action, sharpness=self.sharpness)
+            learned = self.model.reward(rollout.raw_critic, rollout.action)
             self.learned_rate = float(learned.mean())
             reward += self.weight * step_dt * learned
         if self._reference is not None and self.leash is not None:

@@ -43,8 +43,6 @@ class ScratchSettings:
     method: Method = "disagreement"
     segment_s: float = 0.5
     weight: float = 1.0
-    sharpness: float = 3.0
-    """Answers without chance say which step is better, not by how much; this makes the best ones stand out."""
     fit: FitSettings = field(default_factory=FitSettings)
 
 
@@ -194,7 +192,6 @@ def _train(
                 num_threads=engine_threads(config),
                 weight=settings.weight,
                 task_weight=0.0,
-                sharpness=settings.sharpness,
                 before=asker,
             )
         )
