@@ -325,7 +325,12 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.sim.robots import robot_names
     from physai.train.runners.run_config import load_config
 
-    source, config, _ = load_config(arguments.resume)
+    source, config, origin = load_config(arguments.resume)
+    if "preferences.reward_model" in origin:
+        raise PhysaiError(
+            f"{arguments.resume} learned from preferences, whose reward `physai train` does not know; start again with "
+            "physai finetune or physai prefer train"
+        )
     kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher", "staleness"]
     if not arguments.task:
         # A robot from a file has to be named again, so --robot is allowed with it.

@@ -3,7 +3,7 @@
 import math
 import signal
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +84,7 @@ def run(
     wandb_project: str | None = None,
     mlflow_experiment: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
+    stop: Callable[[], str | None] | None = None,
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
@@ -97,6 +98,7 @@ def run(
         wandb_project: log to this Weights & Biases project, too.
         mlflow_experiment: log to this MLflow experiment, too.
         extra_sinks: further destinations of the statistics.
+        stop: called after each iteration; a reason ends the run.
     """
     if resume:
         restore_checkpoint(trainer, folder)
@@ -116,7 +118,7 @@ def run(
         for sink in sinks:
             stack.callback(sink.close)
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
-        outcome = _loop(trainer, folder, sinks, request, time_budget_s)
+        outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop)
     if ranks.leads:
         save_outcome(folder, _record(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
@@ -124,7 +126,12 @@ def run(
 
 
 def _loop(
-    trainer: Trainer, folder: Path, sinks: Sequence[StatisticsSink], request: StopRequest, time_budget_s: float | None
+    trainer: Trainer,
+    folder: Path,
+    sinks: Sequence[StatisticsSink],
+    request: StopRequest,
+    time_budget_s: float | None,
+    stop: Callable[[], str | None] | None,
 ) -> TrainingOutcome:
     config, ranks = trainer.config, trainer.ranks
     begun_s = saved_s = trainer.seconds
@@ -139,6 +146,9 @@ def _loop(
             sink.write(stats)
         if ranks.any(request.requested):
             reason = STOPPED
+            break
+        if stop is not None and (asked := stop()) is not None:
+            reason = asked
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import IO, Any
 
 from physai.sdk.base.isolation import die_with_parent
-from physai.sim.service.database.engine import connect
+from physai.sim.database import connect
 from physai.sim.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.sim.service.jobs.kinds import INPUT, KINDS, OUTPUT
 from physai.sim.service.jobs.queue import Artefact, Claim, JobQueue
