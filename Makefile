@@ -29,8 +29,8 @@ demo: $(INSTALLED) ## Train, export, judge and replay a small policy
 test: $(INSTALLED) ## Run the tests, in JOBS=2 processes; about ten minutes
 	$(PYTEST) -m 'not slow'
 
-test-slow: $(INSTALLED) ## Run the tests that take long: the demo, the examples, many kills
-	$(PYTEST) -m slow
+test-slow: $(INSTALLED) ## Run the tests that take long: the demo, the examples, many kills, planted faults
+	$(PYTEST) -m 'slow or mutation'
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation

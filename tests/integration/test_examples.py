@@ -101,7 +101,7 @@ def test_the_python_of_the_guide_to_designed_controllers_runs(tmp_path: Path) ->
     assert "up after" in run(sys.executable, "-c", second, folder=tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
     output = example("tvlqr_double_pendulum", "tvlqr", "acrobot", folder=tmp_path)
     planned = re.search(r"score ([0-9.]+) without disturbance", output)
@@ -110,6 +110,14 @@ def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
     assert planned is not None
     assert score >= 0.66  # the best published is 0.655; the pendubot's is in tests/integration/train/test_bench.py
     assert score == pytest.approx(float(planned[1]), abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_language_models_trainer_steps_the_twin(tmp_path: Path) -> None:
+    """Optional, because TRL brings seventy packages: `pip install trl` beside physai."""
+    pytest.importorskip("trl", reason="needs TRL: pip install trl")
+    output = example("openenv_grpo", "--steps", "2", "--group", "4", folder=tmp_path)
+    assert re.search(r"return -?[0-9.]+ in the first 1 updates, .* of 2 updates", output)
 
 
 @pytest.mark.slow

@@ -1,15 +1,17 @@
 """Held-out windows for twins that no calibration made: what their own model does from its home pose."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import mujoco
 import numpy as np
 
-from physai.sim.calibration.replay.drive import is_servo
 from physai.sim.robots.spec import joint_actuator, joint_ids
-from physai.sim.twin.record import ReplaySample
+from physai.sim.twin.changes import delay_changes, model_changes, plausible_amounts, response_changes
+from physai.sim.twin.record import Alternative, Interval, ReplaySample, Residuals
+from physai.sim.twin.servo import is_servo
 from physai.sim.twin.spot_check import sample_error
 from physai.sim.twin.twin import Twin
 
@@ -53,4 +55,24 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
         servo_gain=(1.0,),
         rmse=(0.0,) * len(joints),
     )
+    twin = with_comparisons(twin)
     return replace(twin, sample=sample.model_copy(update={"rmse": tuple(sample_error(sample, model).tolist())}))
+
+
+def with_comparisons(twin: Twin) -> Twin:
+    """The twin, which states that each changed one that its own model gives replays worse by half."""
+    worse, model = Interval(value=1.5, lo=1.4, hi=1.6), twin.model()
+    changed = [name for name, _ in model_changes(model, plausible_amounts(twin.nominal()))]
+    changed += [name for name, _ in delay_changes(twin, model)]
+    commanded = [name for name, _ in response_changes()]
+
+    def stated(residuals: Residuals | None, names: Sequence[str]) -> Residuals | None:
+        if residuals is None or residuals.alternatives:
+            return residuals
+        return residuals.model_copy(update={"alternatives": tuple(Alternative(name=n, ratio=worse) for n in names)})
+
+    return replace(
+        twin,
+        residuals=stated(twin.residuals, changed),
+        command_residuals=stated(twin.command_residuals, commanded),
+    )

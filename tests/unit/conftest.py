@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from physai.sdk.base.software import running_software
+
 # Asks `uname` the first time, and keeps the answer; Warp asks it when it starts.
 platform.processor()
+# Asks git the first time; twins and verdicts name the commit.
+running_software()
 
 
 @pytest.fixture(autouse=True)

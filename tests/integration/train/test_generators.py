@@ -11,9 +11,10 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
+from physai.sim.workers.cluster import connected
 from physai.train.cluster import ray_executor
 from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.ray_executor import RayExecutor, connected
+from physai.train.cluster.ray_executor import RayExecutor
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.run_config import RunTaskSource
@@ -47,7 +48,7 @@ def test_an_actor_that_dies_or_stalls_changes_no_weight(
     alone = Trainer(task, CONFIG)
     for _ in range(4):
         alone.train_iteration()
-    with connected("local", generators=2) as ray:
+    with connected("local", processors=2) as ray:
         executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), CONFIG)
         together = Trainer(
             task, CONFIG, source=lambda learner: ClusterCollector(task, CONFIG, learner, executor, generators=2)
@@ -98,6 +99,10 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
         (["--generators", "2", "--gpus", "2"], "--generators 2 work for one process that learns, not for 2"),
         (["--generators", "9"], "--generators 9, but 40 worlds are 2 blocks of 16"),
         (["--generators", "2", "--set", "overlap=true"], "overlap is true; start the run with --set overlap=false"),
+        (
+            ["--generators", "2", "--ray", "reach"],
+            "'reach' is no address; write --ray auto, or put 'reach' before --ray",
+        ),
         (["--generators", "2", "--ray", "ray://head:10001"], "expected auto, local, or HOST:PORT"),
     ):
         assert main([*NEW, *out, *options]) == 2

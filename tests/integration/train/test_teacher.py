@@ -102,7 +102,7 @@ def test_who_cannot_teach(lacking: str, cartpole: Task, spring: Path) -> None:
         with pytest.raises(ContractMismatchError):
             teacher.imitate(Trainer(load_task("pendubot-swingup"), config), policy)
     else:
-        with pytest.raises(PhysaiError, match="train with actor=mlp"):
+        with pytest.raises(PhysaiError, match="train with --set actor=mlp"):
             teacher.imitate(Trainer(cartpole, replace(config, actor="gru")), policy)
 
 

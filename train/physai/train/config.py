@@ -37,6 +37,7 @@ MAX_WEIGHTS = 2**27
 MAX_WORLDS = 2**20
 MAX_SAMPLES = 2**28
 """Greatest number of steps between updates; each takes about 100 bytes."""
+MAX_STALENESS = 1000
 MAX_REPEAT = 10_000
 """Greatest number of control periods that an action is held for."""
 
@@ -49,6 +50,7 @@ _POSITIVE = (
     "clip",
     "initial_std",
     "max_grad_norm",
+    "importance_cap",
 )
 _NOT_NEGATIVE = (
     "entropy_weight",
@@ -108,6 +110,15 @@ class TrainConfig:
     """Control periods a training action is held for; the exported policy acts in every one."""
     overlap: bool = False
     """Collect with the last policy while the next one is learned, each on half of the processors."""
+    staleness: int = 0
+    """Updates by which generators' weights may be older than those that learn from what they played; 0: the trainer and
+    its generators take turns."""
+    segments: int = 1
+    """Equal parts of the horizon that generators deliver one by one, each a trajectory of its own; for `staleness`."""
+    stragglers: Literal["wait", "drop"] = "wait"
+    """Whether the trainer waits for what a slow generator plays, with `staleness`, or drops it when it is too old."""
+    importance_cap: float = 2.0
+    """Greatest weight of a sample played with older weights: the ratio of its probabilities now and then."""
     curriculum_iterations: int = 0
     """Iterations over which rewards' weights and starts go from easy to final; 0 disables the curriculum."""
     curriculum_success: float = 0.0
@@ -139,6 +150,7 @@ class TrainConfig:
             "action_repeat",
             "iterations",
             "gru_size",
+            "segments",
         ):
             if not 1 <= getattr(self, name) <= MAX_NUMBER:
                 got = reprlib.repr(getattr(self, name))
@@ -163,7 +175,18 @@ class TrainConfig:
             raise ConfigError(f"seed must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
         if self.engine == "warp" and self.overlap:
             raise ConfigError("overlap is for the CPU: with engine warp, collecting and learning share one device")
+        self._check_staleness()
         self._check_sizes()
+
+    def _check_staleness(self) -> None:
+        if not 0 <= self.staleness <= MAX_STALENESS:
+            raise ConfigError(f"staleness must lie in [0, {MAX_STALENESS}] updates, got {reprlib.repr(self.staleness)}")
+        if self.segments > 1 and self.staleness == 0:
+            raise ConfigError(
+                f"segments {self.segments} are for training with staleness; add --staleness 1 or more, or segments=1"
+            )
+        if self.horizon % self.segments:
+            raise ConfigError(f"horizon {self.horizon} cannot be divided into {self.segments} equal segments")
 
     def _check_sizes(self) -> None:
         for name, limit in (("num_envs", MAX_WORLDS), ("action_repeat", MAX_REPEAT), ("gru_size", MAX_WIDTH)):
@@ -188,6 +211,16 @@ class TrainConfig:
         weights = sum(left * right for left, right in itertools.pairwise(self.hidden))
         if not weights <= MAX_WEIGHTS:
             raise ConfigError(f"hidden {reprlib.repr(self.hidden)} has {weights} weights, at most {MAX_WEIGHTS}")
+
+    def segmented(self) -> "TrainConfig":
+        """The configuration whose rollouts are this one's segments side by side, each as wide as all worlds."""
+        return (
+            self
+            if self.segments == 1
+            else dataclasses.replace(
+                self, horizon=self.horizon // self.segments, num_envs=self.num_envs * self.segments, segments=1
+            )
+        )
 
     def curriculum(self, share: float, success: float) -> float:
         """Progress of the curriculum in [0, 1] after an iteration that started at `share`."""

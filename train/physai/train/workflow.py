@@ -93,4 +93,4 @@ def export(
     """
     loaded = load_run(Path(run), task=task, robot=robot)
     target = Path(run) / EXPORT_FOLDER if folder is None else Path(folder)
-    return export_policy(loaded.graph, loaded.task, target, provenance=loaded.provenance)
+    return export_policy(loaded.graph, loaded.task, target, provenance=loaded.provenance, key=loaded.key)

@@ -171,9 +171,9 @@ def _offer_to_oom_killer() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def die_with_parent(parent: int) -> bool:
-    """Have the kernel kill this process when its parent dies; return False if the parent is dead already."""
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGKILL) -> bool:
+    """Have the kernel send this process a signal when its parent dies; return False if the parent is dead already."""
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, by, 0, 0, 0)
     # The parent may have died before the call above took effect.
     return os.getppid() == parent
 

@@ -49,6 +49,7 @@ from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine, utc_text
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_PROVENANCE, POLICY_FILE, PolicyError, PolicyHeader
+from physai.sdk.policy.run_identity import FACTS_KEY, ID_KEY, SIGNATURE_KEY, named_run
 
 FORMAT_VERSION = 1
 """Incremented when an older reader could misinterpret a newer bundle."""
@@ -110,6 +111,11 @@ class Bundle:
     def sha256(self) -> str:
         """SHA-256 of the whole file."""
         return sha256(self.members.data).hexdigest()
+
+    @property
+    def run(self) -> str | None:
+        """Id of the run that made the policy, see `physai.sdk.policy.run_identity`; None if it names none."""
+        return self.manifest.provenance.get(ID_KEY)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -258,6 +264,8 @@ def _check_contents(manifest: Manifest, members: Members) -> PolicyContract:
     headers = {name: check_policy(members.view(name), source=name) for name in POLICY_FILES if name in members}
     for name, header in headers.items():
         _check_policy(header, name, headers[POLICY_FILE], contract)
+        named_run(header, source=name, original=(headers[POLICY_FILE], members.sha256(POLICY_FILE)))
+    _check_run(manifest, headers[POLICY_FILE])
     return contract
 
 
@@ -270,6 +278,16 @@ def _check_policy(header: PolicyHeader, name: str, float_header: PolicyHeader, c
         raise BundleError(
             f"{name} has the state sizes {header.state_sizes}, {POLICY_FILE} {float_header.state_sizes}; {remedy}"
         )
+
+
+def _check_run(manifest: Manifest, header: PolicyHeader) -> None:
+    """Raises BundleError if the manifest names another run than the policy."""
+    for key in (ID_KEY, FACTS_KEY, SIGNATURE_KEY):
+        stated, actual = manifest.provenance.get(key), header.provenance.get(key)
+        if stated != actual:
+            raise BundleError(
+                f"the manifest states {key} {stated!s:.80}, {POLICY_FILE} {actual!s:.80}; pack the policy again"
+            )
 
 
 def attach(bundle: Bundle, members: Mapping[str, bytes]) -> bytes:

@@ -53,6 +53,7 @@ def _head(bundle: Bundle, path: Path) -> list[str]:
         f"version      {manifest.version}, created {manifest.created}",
         f"for          {manifest.task} on {manifest.robot}",
         f"contract     {manifest.contract_fingerprint}",
+        *([] if bundle.run is None else [f"run          {bundle.run}"]),
         f"policies     {', '.join(f'{name} ({bundle.members.size(name)} bytes)' for name in bundle.policies)}",
     ]
 
@@ -72,6 +73,7 @@ def _verdict_text(claims: Claims) -> str:
     if signed is None:
         return f"  unreadable: {claims.problem}" if claims.problem else "  none: this bundle has not been validated"
     verdict = signed.verdict
+    run = [] if verdict.run is None else [f"  of the run {verdict.run[:_SHORT]}…"]
     rows = [
         (
             gate.gate,
@@ -86,7 +88,7 @@ def _verdict_text(claims: Claims) -> str:
         f"  created {verdict.created} by physai {verdict.physai_version}",
         f"  twin {verdict.twin_hash[:_SHORT]}…, gate settings {verdict.gates_sha256[:_SHORT]}…",
     ]
-    return "\n".join([*facts, table(("gate", "outcome", "episodes", "measured"), rows)])
+    return "\n".join([*facts, *run, table(("gate", "outcome", "episodes", "measured"), rows)])
 
 
 def _signers(claims: Claims) -> list[tuple[str, str]]:
@@ -102,6 +104,7 @@ def record(bundle: Bundle, path: Path) -> dict[str, Any]:
         "file": str(path),
         "id": bundle.id,
         "sha256": bundle.sha256,
+        "run": bundle.run,
         "size": len(bundle.members.data),
         "manifest": bundle.manifest.model_dump(mode="json"),
         "members": sizes,

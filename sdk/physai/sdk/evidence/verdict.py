@@ -16,6 +16,7 @@ from physai.sdk.base.canonical import canonical_json, sha256_hex
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.software import Software
 from physai.sdk.contract.robot import Finite, Frozen, Label, Name, require_unique
 from physai.sdk.evidence.origin import Accepted, Origin
 
@@ -252,6 +253,10 @@ class Verdict(Frozen):
     physai_version: VerdictLine
     device: Device | None = Field(default=None, exclude_if=lambda device: device is None)
     """What computed the policy; left out of the document for the CPU."""
+    run: Sha256 | None = Field(default=None, exclude_if=lambda run: run is None)
+    """Id of the run that made the policy, proven by its signature; left out if it names none."""
+    software: Software | None = Field(default=None, exclude_if=lambda software: software is None)
+    """What the policy was judged with."""
 
     @model_validator(mode="after")
     def _outcome_follows(self) -> Self:

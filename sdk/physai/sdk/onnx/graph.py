@@ -18,6 +18,7 @@ from physai.sdk.base.protobuf import MalformedError
 from physai.sdk.onnx.file import Found, read_model
 from physai.sdk.onnx.operators import KIND_NUMBERS, OPERATORS
 from physai.sdk.policy.header import MAX_POLICY_BYTES, MAX_STATE_SIZE, PolicyError, PolicyHeader, parse_header
+from physai.sdk.policy.run_identity import verify_run
 
 IR_VERSIONS = range(7, 11)
 OPSETS = range(13, 21)
@@ -71,6 +72,7 @@ def check_policy(data: bytes | memoryview, *, source: str) -> PolicyHeader:
     ):
         if list(found.items()) != list(wanted.items()):
             raise GraphError(f"{source}: {label} are {_widths(found)}; its contract asks for {_widths(wanted)}")
+    verify_run(data, header, source=source)
     return header
 
 

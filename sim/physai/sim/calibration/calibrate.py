@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sdk.base.software import running_software
 from physai.sim.calibration.alternatives import command_alternatives, model_alternatives
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.sim.calibration.fit.friction_choice import AUTO, Search, fit_friction
 from physai.sim.calibration.measured import (
     at_two_rates,
+    error_floors,
     held_out_lag,
     measured_actuators,
     measured_noise,
@@ -113,6 +115,7 @@ def calibrate(
     time_budget_s: float | None = None,
     seed: int = 0,
     num_threads: int = 0,
+    ray: str | None = None,
     still: Sequence[RobotLog] = (),
     only: Sequence[str] = (),
     friction: str = AUTO,
@@ -130,6 +133,7 @@ def calibrate(
         time_budget_s: time after which it ends, too [s]; the result then depends on the computer. None for no limit.
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
+        ray: cluster that replays the alternatives to the twin, see `model_alternatives`; None for this process.
         still: recordings of the robot at rest, for its sensor noise.
         only: parameters to fit; all of them by default. The twin has the others, too, as not constrained: a verdict
             must not take for known what was never fitted.
@@ -178,6 +182,8 @@ def calibrate(
         actuators=measured_actuators(train) if drive == "effort" else (),
         notes=fitted.notes,
         physai_version=installed_version(),
+        software=running_software(),
+        seed=seed,
         folder=str(home),
     )
     if only:
@@ -186,7 +192,7 @@ def calibrate(
     def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
         return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
 
-    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads)
+    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads, ray=ray)
 
 
 def _judged(
@@ -198,6 +204,7 @@ def _judged(
     score: Callable[..., ReplayScore],
     *,
     num_threads: int,
+    ray: str | None,
 ) -> Calibration:
     """Score a fitted twin, the nominal robot and the alternatives; `score` replays recordings in a twin or a model."""
 
@@ -210,7 +217,7 @@ def _judged(
     held_nominal = score(nominal(), held_out) if held_out else None
     commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
-        others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads)
+        others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads, ray=ray)
         lag = held_out_lag(train, held_out)
         twin = replace(
             twin,
@@ -222,7 +229,7 @@ def _judged(
             commanded, commanded_nominal = score(twin, sent, "command"), score(nominal(), sent, "command")
             driven = twin.model()
             twin.add_motor_inertia(driven)
-            others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads)
+            others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads, ray=ray)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
     twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(
@@ -259,6 +266,7 @@ def residuals(
         nominal=nominal.rmse,
         gain=twin.gain_over(nominal),
         motion=tuple(float(x) for x in twin.windows.motion()),
+        floor=error_floors(twin.windows.logs),
         command_lag=command_lag,
         alternatives=alternatives,
     )

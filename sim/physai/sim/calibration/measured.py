@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs import RobotLog, lag_summary, sensor_noise
+from physai.sim.logs.checks.base import pose_noise
 from physai.sim.logs.signals.lag import LagSummary
 from physai.sim.logs.signals.noise import MIN_STILL_S
 from physai.sim.logs.signals.response import EffortResponse, effort_response
@@ -33,6 +34,28 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
 
     names = ("joint_pos_std", "joint_vel_std", "joint_effort_std")
     return SensorNoise(**{name: pooled([getattr(estimate, name) for estimate in estimates]) for name in names})
+
+
+FLOOR_STDS = 5.0
+"""Replay error that the sensor explains, in standard deviations s of a measured position. A parabola through n samples
+within a half width h gives a start speed that is off by about s·(3/n)^½/h, at 0.02 s and 11 samples 26 s per second.
+After 0.25 s that is a root mean square of 26·0.25/3^½ = 3.8 s, together with those of start and end position 4 s."""
+
+
+def error_floors(logs: Sequence[RobotLog]) -> tuple[float, ...]:
+    """Return the replay error that the position sensors explain, one per scored error [rad or m].
+
+    A sensor is as noisy as its readings are, or as the rounding to its steps makes it. Of a floating base, noise of its
+    position and rotation come first.
+    """
+    noise = measured_noise(logs).joint_pos_std
+    steps = [_common_step([log.joint_pos[:, joint] for log in logs]) for joint in range(len(logs[0].joint_names))]
+    stds = [max(std, step / 12.0**0.5) for std, step in zip(noise, steps, strict=True)]
+    poses = [pose_noise(log.base) for log in logs if log.base is not None]
+    if poses:
+        # Errors of three coordinates each.
+        stds = [*(3.0**0.5 * np.sqrt(np.square(poses).mean(axis=0))).tolist(), *stds]
+    return tuple(FLOOR_STDS * std for std in stds)
 
 
 def measured_readings(logs: Sequence[RobotLog]) -> tuple[JointReading, ...]:

@@ -245,7 +245,7 @@ def _identity(twin: Twin) -> Iterator[str]:
     yield f"<tr><td>nominal model</td><td class='hash'>{twin.model_sha256}</td></tr>"
     for label, logs in (("fitted", twin.logs.train), ("held out", twin.logs.held_out)):
         yield from (f"<tr><td>{label}: {escape(log.name)}</td><td class='hash'>{log.sha256}</td></tr>" for log in logs)
-    yield f"<tr><td>physai</td><td>{escape(twin.physai_version)}</td></tr></tbody></table>"
+    yield f"<tr><td>physai</td><td>{escape(str(twin.software or twin.physai_version))}</td></tr></tbody></table>"
 
 
 def _panel(title: str, drawing: str, note: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import MAX_SEED, progress_bar, require_range
+from physai.sim.cli.options import MAX_SEED, add_ray_argument, check_ray_option, progress_bar, require_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -82,7 +82,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stop earlier, with the best result so far, which then depends on the computer (default: no limit)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the split and the bootstrap (default: 0)")
+    add_ray_argument(parser, "replay the alternatives to the twin on Ray, one per processor")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _cluster(address: str | None) -> contextlib.AbstractContextManager[object]:
+    """Connects once, before the fit: a cluster that does not answer is told before it, and not after it."""
+    if address is None:
+        return contextlib.nullcontext()
+    from physai.sim.workers.cluster import connected
+
+    return connected(address, processors=1)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = writable(arguments.output)
     report = None if arguments.report is None else writable_folder(arguments.report)
     require_range("--seed", arguments.seed, 0, MAX_SEED)
+    check_ray_option(arguments)
     robot = load_robot(arguments.robot)
     logs, named = _read(robot, arguments.logs, arguments.held_out, arguments.columns)
     if arguments.recorded_on is not None:
@@ -107,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PhysaiError("nothing moves in these recordings; record the robot swinging or tracking something")
     for log in still:
         print(f"{printable(log.name)}: nothing moves in it; used for sensor noise only", file=sys.stderr)
-    with _progress() as report_progress:
+    with _cluster(arguments.ray), _progress() as report_progress:
         result = calibrate(
             robot,
             train,
@@ -116,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
             budget_steps=arguments.budget_steps,
             time_budget_s=arguments.time_budget_s,
             seed=arguments.seed,
+            ray=arguments.ray,
             still=still,
             friction=arguments.friction,
             folder=output.parent,

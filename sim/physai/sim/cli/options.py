@@ -31,6 +31,46 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--jobs` and `--ray`; see `check_worker_options`."""
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="number of worker processes (default: 1; with --ray, the number of processors of the cluster)",
+    )
+    add_ray_argument(parser, "run the workers on Ray")
+
+
+def add_ray_argument(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds `--ray`; `what` says what it does."""
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help=f"{what}: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), local (one "
+        "started here), or HOST:PORT of a cluster",
+    )
+
+
+def check_worker_options(arguments: argparse.Namespace) -> None:
+    """Raises PhysaiError for a number of workers out of range, and for what is no address of a cluster."""
+    from physai.sim.workers.pool import require_jobs
+
+    if arguments.jobs is not None:
+        require_jobs(arguments.jobs)
+    check_ray_option(arguments)
+
+
+def check_ray_option(arguments: argparse.Namespace) -> None:
+    """Raises PhysaiError for what is no address of a cluster."""
+    if arguments.ray is not None:
+        from physai.sim.workers.cluster import check_address
+
+        check_address(arguments.ray)
+
+
 def progress_bar(*columns: ProgressColumn) -> Progress:
     """A progress bar on stderr, invisible if that is no terminal; `columns` replace the default ones."""
     from rich.console import Console

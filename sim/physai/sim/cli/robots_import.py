@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
+from physai.sim.cli.options import add_worker_arguments, check_worker_options
+from physai.sim.cli.robots_batch import ImportRequest, run_batch
 
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
@@ -26,8 +28,21 @@ step or colliding with itself. Ends with 1 if the robot is not fit to be trained
 def add_import_parser(actions: Any) -> None:
     """Adds the action `import`."""
     parser = actions.add_parser("import", help="make a robot folder from somebody else's file", description=_IMPORT)
-    parser.add_argument("file", type=Path, metavar="FILE", help="URDF (.urdf), xacro (.xacro) or MJCF (.xml) file")
-    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder to write (default: the file's stem)")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="URDF (.urdf), xacro (.xacro) or MJCF (.xml) file; several, or a folder of them, are imported one by one",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder to write (default: the file's stem); of several files, where their folders go (default: here)",
+    )
+    add_worker_arguments(parser)
     parser.add_argument("--ee", metavar="LINK", help="link or site at the end effector (default: by name and chain)")
     parser.add_argument(
         "--servo",
@@ -72,8 +87,13 @@ def run_import(arguments: argparse.Namespace) -> int:
     """Imports, draws a preview and checks; 0 also if the check found something, which it says."""
     from physai.sim.robots.importing.importer import PREVIEW_FILE, import_robot
 
+    check_worker_options(arguments)
     options = _options(arguments)
-    source: Path = arguments.file
+    source: Path = arguments.files[0]
+    if len(arguments.files) > 1 or source.is_dir():
+        return run_batch(arguments, options, import_one)
+    if arguments.jobs is not None or arguments.ray is not None:
+        raise PhysaiError("--jobs and --ray are for several files, or a folder of them; leave them out for one")
     folder: Path = arguments.out or Path(source.name.split(".")[0])
     start = time.monotonic()
     _say(f"importing {source} into {folder}")
@@ -83,18 +103,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     check = _checked(imported.robot)
     seconds = time.monotonic() - start
     if arguments.json:
-        record = {
-            "robot": imported.robot.name,
-            "folder": str(folder),
-            "base": imported.robot.spec.base,
-            "joints": [joint.name for joint in imported.robot.spec.joints],
-            "chains": [chain.name for chain in imported.robot.spec.chains],
-            "preview": picture,
-            "seconds": round(seconds, 3),
-            "decisions": imported.decisions.records(),
-            "check": check.record(),
-        }
-        print(json.dumps(record, indent=2))
+        print(json.dumps(_record(imported, folder, picture, check, seconds), indent=2))
         return 0
     for line in imported.decisions.lines():
         print(printable(f"  {line}"))
@@ -108,6 +117,46 @@ def run_import(arguments: argparse.Namespace) -> int:
         print(printable(f"picture: {picture}, with the axes of the end effector: x red, y green, z blue"))
     print(printable(f"next: {_next(imported.robot, check)} {folder}/"))
     return 0
+
+
+def _record(imported: Any, folder: Path, picture: str | None, check: RobotCheck, seconds: float) -> dict[str, Any]:
+    return {
+        "robot": imported.robot.name,
+        "folder": str(folder),
+        "base": imported.robot.spec.base,
+        "joints": [joint.name for joint in imported.robot.spec.joints],
+        "chains": [chain.name for chain in imported.robot.spec.chains],
+        "preview": picture,
+        "seconds": round(seconds, 3),
+        "decisions": imported.decisions.records(),
+        "check": check.record(),
+    }
+
+
+def _imported_record(source: Path, folder: Path, options: ImportOptions) -> dict[str, Any]:
+    """Imports, draws a preview and checks; returns what `--json` prints.
+
+    Raises:
+        PhysaiError: the file cannot be imported.
+    """
+    from physai.sim.robots.importing.importer import PREVIEW_FILE, import_robot
+
+    start = time.monotonic()
+    imported = import_robot(source, folder, options)
+    picture = _preview(imported.robot, folder / PREVIEW_FILE)
+    check = _checked(imported.robot)
+    return _record(imported, folder, picture, check, time.monotonic() - start)
+
+
+def import_one(options: ImportOptions, request: ImportRequest) -> dict[str, Any]:
+    """Import a file; what a worker does. Problems of the file, and bugs, are in the record."""
+    try:
+        return {"file": str(request.file), **_imported_record(request.file, request.folder, options)}
+    except PhysaiError as error:
+        problem = str(error)
+    except Exception as error:  # the others are imported all the same, and the record says what to report
+        problem = f"a bug in physai: {type(error).__name__}: {error}"
+    return {"file": str(request.file), "error": problem}
 
 
 def _next(robot: Robot, check: RobotCheck) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import add_device_argument, require_range
+from physai.sim.cli.options import add_device_argument, add_ray_argument, require_range
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="database: sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (default: SQLite in the data folder)",
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="jobs that run at once (default: 1)")
+    add_ray_argument(parser, "run the jobs on Ray")
     add_device_argument(parser)
     parser.add_argument(
         "--log",
@@ -45,12 +46,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
     from physai.sim.policies.devices import choose_policy_device
     from physai.sim.service.settings import ServiceSettings, default_database
+    from physai.sim.workers.cluster import check_address
 
     require_range("--port", arguments.port, 1, 65535)
     require_range("--workers", arguments.workers, 0, 256)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise PhysaiError("--tls-cert and --tls-key belong together; give both or neither")
     device = choose_policy_device(arguments.device)
+    if arguments.ray is not None:
+        check_address(arguments.ray)
+        if arguments.device != "cpu":
+            raise PhysaiError(f"--ray computes policies on the CPU, not on --device {arguments.device}; leave one out")
     data = arguments.data.absolute()
     settings = ServiceSettings(
         data=data,
@@ -59,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         workers=arguments.workers,
         device=str(device),
+        ray=arguments.ray,
         log=arguments.log,
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,

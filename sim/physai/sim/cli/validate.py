@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import add_device_argument, require_range
+from physai.sim.cli.options import add_device_argument, add_worker_arguments, check_worker_options, require_range
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import GateResult, Verdict
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="folder for the report (default: `validation`, next to the policy)"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of worker processes (default: 1)")
+    add_worker_arguments(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
     add_device_argument(parser)
     parser.add_argument(
@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.twin.twin import load_twin
 
     require_range("--seed", arguments.seed, 0, MAX_SEED)
+    check_worker_options(arguments)
     policy: Path = arguments.policy
     if arguments.server is not None:
         return _run_on_server(arguments)
@@ -86,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         baseline=arguments.baseline,
         seed=arguments.seed,
         jobs=arguments.jobs,
+        ray=arguments.ray,
         device=device,
         twin_name="the nominal robot, not calibrated" if twin is None else str(arguments.twin),
     )
@@ -103,6 +105,8 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
 
     if arguments.baseline is not None:
         raise PhysaiError("--baseline works without --server only")
+    if arguments.ray is not None:
+        raise PhysaiError(f"--ray {arguments.ray} works without --server only; `physai sim serve --ray` has an own one")
     if arguments.device != "cpu":
         raise PhysaiError(
             f"--device {arguments.device} works without --server only; a service computes where "
@@ -216,6 +220,7 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")
+    lines.append(f"run       {verdict.run or 'unknown: the policy names none'}")
     lines.append(f"settings  {verdict.gates_sha256}")
     lines.append(f"report    {report / 'report.html'}")
     return "\n".join(lines)

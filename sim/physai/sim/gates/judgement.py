@@ -9,6 +9,7 @@ from pathlib import Path
 import onnxruntime
 
 from physai.sdk.base.errors import ContractError
+from physai.sdk.base.software import running_software
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import Counterexample, Evidence, GateResult, Verdict, VerdictOutcome, combine, utc_text
 from physai.sdk.policy.header import PolicyError
@@ -62,6 +63,8 @@ def judge(
         versions=_versions(),
         physai_version=version("physai-sdk"),
         device=None if context.subject.device.kind == "cpu" else str(context.subject.device),
+        run=context.subject.run,
+        software=running_software(),
     )
 
 

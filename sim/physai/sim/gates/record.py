@@ -128,7 +128,8 @@ def rederive(
     for number, batch in enumerate(drawn := _draw(store.batches, replays)):
         tell(f"replaying batch {number + 1} of {len(drawn)}")
         _replay(context.subject, store, batch)
-    return stated
+    # It was judged anew, by this software.
+    return stated.model_copy(update={"software": derived.software})
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,8 @@ def _read(path: Path, limit: int) -> bytes:
 def _compare(stated: Verdict, derived: Verdict) -> None:
     """Raise RecordError if a verdict differs from that of its record in more than times and file names."""
     for name in Verdict.model_fields:
-        # The time of judgement differs, and gates are compared below without their file names.
-        if name in ("created", "gates"):
+        # Time and software of the judgement may differ, and gates are compared below without their file names.
+        if name in ("created", "gates", "software"):
             continue
         if getattr(stated, name) != getattr(derived, name):
             raise RecordError(

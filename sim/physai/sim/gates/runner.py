@@ -20,7 +20,8 @@ from physai.sim.gates.checks.success import SuccessGate
 from physai.sim.gates.checks.twin import TwinGate
 from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.store import Store
-from physai.sim.gates.execution.workers import WorkerResult, Workers, make_workers
+from physai.sim.gates.execution.workers import WorkerResult, make_workers
+from physai.sim.workers.pool import Workers
 
 GATES: tuple[type[Gate], ...] = (
     ContractGate,
@@ -94,9 +95,10 @@ def find_all(
     gates: Mapping[str, Gate],
     report: Path,
     *,
-    jobs: int,
+    jobs: int | None,
     progress: ReportProgress,
     store: Store | None = None,
+    ray: str | None = None,
 ) -> dict[str, GateFinding]:
     """Run all gates and return their findings by name, in the order of GATES.
 
@@ -104,9 +106,10 @@ def find_all(
         context: subject and settings of the run.
         gates: see `all_gates`.
         report: report folder, which holds the state of an unfinished run.
-        jobs: number of batches to play at once.
+        jobs: number of batches to play at once, see `make_workers`.
         progress: called with the progress of all gates.
         store: results of batches; by default the state of the run in `report`.
+        ray: where to play them, see `make_workers`.
 
     Raises:
         PhysaiError: a file cannot be written, a worker was killed, or the task cannot be played.
@@ -128,7 +131,8 @@ def find_all(
         # The twin gate needs no episodes, and its finding shows while the others run.
         run_direct("twin")
         store = store or Store.open(report, context.subject)
-        _play_gates(context, [lines[name] for name in PRIORITY], store, jobs, lambda: progress(list(lines.values())))
+        workers = make_workers(context.subject, jobs, ray=ray)
+        _play_gates(context, [lines[name] for name in PRIORITY], store, workers, lambda: progress(list(lines.values())))
         # Last: busy workers would distort its timing.
         run_direct("latency")
     progress(list(lines.values()))
@@ -136,9 +140,13 @@ def find_all(
 
 
 def _play_gates(
-    context: Context, lines: list[ProgressLine], store: Store, jobs: int, on_progress: Callable[[], None]
+    context: Context,
+    lines: list[ProgressLine],
+    store: Store,
+    made: Workers[Batch, BatchResult],
+    on_progress: Callable[[], None],
 ) -> None:
-    with make_workers(context.subject, jobs) as workers:
+    with made as workers:
         running = [_RunningGate(line, line.gate.play(context)) for line in lines]
         scheduler = _Scheduler(workers, store)
         for gate in running:
@@ -162,7 +170,7 @@ def _resume_ready(running: list[_RunningGate], scheduler: "_Scheduler") -> bool:
 class _Scheduler:
     """Plays each batch once, however many gates request it."""
 
-    def __init__(self, workers: Workers, store: Store) -> None:
+    def __init__(self, workers: Workers[Batch, BatchResult], store: Store) -> None:
         self._workers, self._store = workers, store
         self._started: set[str] = set()
         self.results: dict[str, WorkerResult] = {}

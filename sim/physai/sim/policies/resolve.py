@@ -1,9 +1,11 @@
 """Resolves a run folder or exported policy to its policy file and task."""
 
+import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
@@ -51,6 +53,21 @@ class TaskSource:
             TaskError: see `load_task`, which also raises UnknownNameError and ModelError.
         """
         return load_task(self.task, robot=self.robot, preset=self.preset)
+
+
+Source = TypeVar("Source", bound=TaskSource)
+
+
+def absolute(source: Source) -> Source:
+    """The source with paths that hold in other working folders, too."""
+    changed = {
+        name: str(Path(value).resolve())
+        for name in ("task", "robot")
+        if (value := getattr(source, name)) is not None
+        and value not in (*BUILT_IN, *robot_names())
+        and Path(value).exists()
+    }
+    return dataclasses.replace(source, **changed)
 
 
 def named_source(task: str, *, robot: str | None = None, preset: str | None = None) -> TaskSource:

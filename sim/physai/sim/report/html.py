@@ -155,6 +155,7 @@ def _details(verdict: Verdict) -> Iterator[str]:
 def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
     rows: Sequence[tuple[str, str]] = (
         ("policy", page.policy),
+        ("made by run", verdict.run or "unknown"),
         ("policy SHA-256", verdict.policy_sha256),
         ("contract fingerprint", verdict.contract_fingerprint),
         ("twin", page.twin),
@@ -166,6 +167,7 @@ def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
         ("created", verdict.created),
         ("computed on", verdict.device or "cpu"),
         ("physai", verdict.physai_version),
+        ("software", str(verdict.software or "unknown")),
         ("with", ", ".join(f"{name} {version}" for name, version in sorted(verdict.versions.items()))),
     )
     yield "<h2>Provenance</h2><table><tbody>"

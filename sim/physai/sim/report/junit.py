@@ -22,8 +22,9 @@ def junit_xml(verdict: Verdict, *, name: str) -> bytes:
     properties = ElementTree.SubElement(suite, "properties")
     for key in ("policy_sha256", "contract_fingerprint", "twin_hash", "gates_sha256", "physai_version"):
         ElementTree.SubElement(properties, "property", {"name": key, "value": str(getattr(verdict, key))})
-    if verdict.device is not None:
-        ElementTree.SubElement(properties, "property", {"name": "device", "value": verdict.device})
+    for key in ("device", "run", "software"):
+        if (value := getattr(verdict, key)) is not None:
+            ElementTree.SubElement(properties, "property", {"name": key, "value": str(value)})
     for gate in verdict.gates:
         _add_case(suite, gate)
     ElementTree.indent(suites)

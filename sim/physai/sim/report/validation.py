@@ -51,8 +51,10 @@ class ValidationOptions:
     baseline: Path | None = None
     """Older policy that this one must not be inferior to."""
     seed: int = 0
-    jobs: int = 1
-    """Worker processes; the verdict does not depend on their number."""
+    jobs: int | None = 1
+    """Workers; the verdict does not depend on their number. None for one, with Ray for one per processor."""
+    ray: str | None = None
+    """Ray cluster of the workers, see `physai.sim.workers.cluster.connected`; None for this computer, without Ray."""
     device: PolicyDevice = CPU
     """What computes the policies; `choose_policy_device` makes sure that it is there."""
     twin_name: str = ""
@@ -91,7 +93,9 @@ def validate(
     context, gates = Context(subject, options.settings, options.accept), all_gates(options.latency)
     store = Store.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
-        findings = find_all(context, gates, folder, jobs=options.jobs, progress=report_progress, store=store)
+        findings = find_all(
+            context, gates, folder, jobs=options.jobs, progress=report_progress, store=store, ray=options.ray
+        )
     verdict = judge(context, gates, findings, folder)
     _write(verdict, findings, subject, folder, options.twin_name)
     # Last, because it moves the state that an interrupted run resumes from.
@@ -114,6 +118,8 @@ def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> Valida
         # every other error propagates.
         with contextlib.suppress(PolicyError, ContractError):
             try_policy(data, source=str(path))
+    # A quantised policy of another run is refused before hours of simulation.
+    _ = subject.run
     return subject
 
 

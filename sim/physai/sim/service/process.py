@@ -29,7 +29,7 @@ def free_port() -> int:
 class ServiceProcess:
     """`physai sim serve` on a free port; may be killed and started again."""
 
-    def __init__(self, data: Path, *, database: str | None = None, workers: int = 1) -> None:
+    def __init__(self, data: Path, *, database: str | None = None, workers: int = 1, ray: str | None = None) -> None:
         """A service that is not running yet; see `physai sim serve --help`."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -40,6 +40,7 @@ class ServiceProcess:
         self._command = [sys.executable, "-c", _PROGRAM, "sim", "serve", "--port", str(self.port)]
         self._command += ["--data", str(data), "--workers", str(workers)]
         self._command += ["--db", database] if database else []
+        self._command += ["--ray", ray] if ray else []
 
     def start(self) -> None:
         """Starts the service and waits until it answers.

@@ -14,9 +14,13 @@ from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.connections import PatientProtocol, raise_file_limit
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.jobs.executor import JobExecutor
+from physai.sim.service.jobs.queue import JobQueue
+from physai.sim.service.jobs.ray_executor import RayExecutor
 from physai.sim.service.observe.logs import log_requests
 from physai.sim.service.observe.traces import traced
 from physai.sim.service.settings import ServiceSettings
+from physai.sim.workers.cluster import connected
 
 LOCK_FILE = "lock"
 LOG_FILE = "requests.log"
@@ -46,7 +50,7 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
         _require_free(settings)
         raise_file_limit()
         log_requests(settings.log or settings.data / LOG_FILE)
-        app = create_app(settings)
+        app = create_app(settings, executor=_ray_executor(settings, stack))
         # Ctrl-C while the application starts or stops must not leave workers behind.
         stack.callback(app.state.executor.stop)
         yield uvicorn.Config(
@@ -62,6 +66,15 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=5,
         )
+
+
+def _ray_executor(settings: ServiceSettings, stack: contextlib.ExitStack) -> JobExecutor | None:
+    """What runs jobs on Ray; None without Ray."""
+    if settings.ray is None:
+        return None
+    ray = stack.enter_context(connected(settings.ray, processors=settings.workers))
+    jobs = JobQueue(open_database(settings.database))
+    return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers)
 
 
 def _require_protection(settings: ServiceSettings) -> None:

@@ -47,6 +47,8 @@ class ServiceSettings:
     """Jobs that run at the same time."""
     device: str = "cpu"
     """What computes the policies of `validate` jobs, as `physai sim validate --device` takes it."""
+    ray: str | None = None
+    """Ray cluster that runs jobs, see `physai.sim.workers.cluster.connected`; None for processes of this computer."""
     limits: Limits = field(default_factory=Limits)
     log: Path | None = None
     """File of a JSON line per request; `-` is standard error, and None a file in the data folder."""

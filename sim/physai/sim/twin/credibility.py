@@ -7,10 +7,12 @@ from physai.sim.twin.record import Credibility, Residuals, TwinRecord
 
 ERROR_SHARE = 0.10
 """Maximum credible replay error as a share of the joint's motion in the windows, both root mean square."""
-ERROR_FLOOR = 0.01
-"""Replay error that is always accepted [rad or m]: contact, backlash and a servo's resolution cause as much."""
+ERROR_FLOOR_MAX = 0.01
+"""Maximum of the error that the sensors explain, see `Residuals.floor` [rad or m]. A twin file cannot state more."""
+SLIDE_FLOOR_MAX = 0.001
+"""The same for a prismatic joint [m], where the kinds of the joints are known: fingers travel some millimetres."""
 MIN_WINDOW_S = 0.2
-"""Minimum length of windows of a credible replay [s]; in shorter ones even wrong models err less than `ERROR_FLOOR`."""
+"""Minimum length of windows of a credible replay [s]; in shorter ones even wrong models err little."""
 MIN_RECORDINGS = 2
 """Minimum number of held-out recordings: one may be the one that happens to fit."""
 BLOCK_S, MIN_BLOCKS = 3.0, 3
@@ -24,11 +26,19 @@ LAG_SHARE, LAG_FLOOR_S = 0.25, 0.001
 """Credible error of the command lag: this share of the held-out recordings' lag, or this much [s]."""
 
 
-def bounds(residuals: Residuals) -> dict[str, float]:
-    """Return the maximum credible error per joint [rad or m]."""
+def bounds(residuals: Residuals, floor_max: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return the maximum credible error per joint [rad or m]: a share of its motion, or what its sensor explains.
+
+    Args:
+        residuals: errors, motion and floors.
+        floor_max: maximum floor by joint name [rad or m]; `ERROR_FLOOR_MAX` for the others.
+    """
+    # Files of before floors were recorded state none, which is the strictest.
+    floors = residuals.floor or (0.0,) * len(residuals.motion)
+    most = floor_max or {}
     return {
-        name: max(ERROR_FLOOR, ERROR_SHARE * motion)
-        for name, motion in zip(residuals.joint_names, residuals.motion, strict=True)
+        name: max(min(floor, most.get(name, ERROR_FLOOR_MAX)), ERROR_SHARE * motion)
+        for name, floor, motion in zip(residuals.joint_names, floors, residuals.motion, strict=True)
     }
 
 

@@ -12,6 +12,11 @@ from physai.sim.robots.spec import joint_actuator
 Array = npt.NDArray[np.float64]
 
 
+def is_servo(model: Any, actuator: int) -> bool:
+    """Whether an actuator takes a position instead of an effort, independent of fitted gains."""
+    return int(model.actuator_biastype[actuator]) == mujoco.mjtBias.mjBIAS_AFFINE
+
+
 def _servo_of(model: Any, owner: str) -> tuple[int, int]:
     """Return a joint's actuator and degree of freedom."""
     joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, owner)

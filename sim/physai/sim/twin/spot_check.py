@@ -14,7 +14,7 @@ from physai.sim.engines.mujoco import quiet_model, roll_out
 from physai.sim.logs.signals.rotation import relative
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import has_floating_base, joint_actuator, joint_ids
-from physai.sim.twin.credibility import bounds
+from physai.sim.twin.credibility import SLIDE_FLOOR_MAX, bounds
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.record import ReplaySample, Residuals
 from physai.sim.twin.twin import Twin
@@ -148,7 +148,8 @@ def spot_check(twin: Twin, robot: Robot) -> str:
     twin.require_robot(robot)
     model = quiet_model(calibration_model(robot))
     twin.apply(model, twin.values)
-    found, limits, names = sample_error(sample, model), bounds(twin.residuals), twin.residuals.joint_names
+    slides = {joint.name: SLIDE_FLOOR_MAX for joint in robot.spec.joints if joint.kind == "prismatic"}
+    found, limits, names = sample_error(sample, model), bounds(twin.residuals, slides), twin.residuals.joint_names
     if not len(found) == len(sample.rmse) == len(names):
         return (
             f"it states errors of {len(names)} quantities and a sample with {len(sample.rmse)}, its robot has "

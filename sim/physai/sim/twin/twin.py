@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.software import Software
 from physai.sdk.evidence.origin import Origin, combine_origins
 from physai.sdk.evidence.verdict import EvidenceKind
 from physai.sim.robots import Robot, load_robot, robot_names
@@ -54,6 +55,10 @@ class Twin(TwinRecord):
         tuple[ClosedLoop, ...], Field(max_length=MAX_RECORDS, exclude_if=lambda records: not records)
     ] = ()
     """Policies whose recorded runs were compared with runs in this twin."""
+    software: Annotated[Software | None, Field(exclude_if=lambda software: software is None)] = None
+    """What it was calibrated with; None for twins of older versions, and those that were not calibrated."""
+    seed: Annotated[int | None, Field(ge=0, lt=2**53, exclude_if=lambda seed: seed is None)] = None
+    """Seed of the calibration."""
 
     @property
     def origin(self) -> Origin:

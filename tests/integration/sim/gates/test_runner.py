@@ -1,10 +1,12 @@
 """All gates together: one verdict whatever the number of jobs, resumable, and never a PASS without a credible twin."""
 
 import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,9 +20,11 @@ from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.store import FOLDER, Store
 from physai.sim.gates.execution.subject import ValidationSubject
 from physai.sim.gates.judgement import WOULD_PASS, judge
-from physai.sim.gates.runner import GATES, ProgressLine, all_gates, find_all
+from physai.sim.gates.runner import GATES, ProgressLine, ReportProgress, all_gates, find_all
 from physai.sim.gates.settings import FAMILY
 from physai.sim.twin.twin import nominal_twin
+from physai.sim.workers.pool import Processes, WorkerError
+from physai.sim.workers.ray_pool import RayWorkers
 
 Writer = Callable[..., Path]
 
@@ -58,10 +62,18 @@ def ticks(subject: ValidationSubject) -> LatencyEvidence:
     )
 
 
-def validated(context: Context, folder: Path, *, jobs: int = 1, evidence: LatencyEvidence | None = None) -> Verdict:
+def validated(
+    context: Context,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    evidence: LatencyEvidence | None = None,
+    ray: str | None = None,
+    progress: ReportProgress = quiet,
+) -> Verdict:
     folder.mkdir(exist_ok=True)
     gates = all_gates(evidence)
-    return judge(context, gates, find_all(context, gates, folder, jobs=jobs, progress=quiet), folder)
+    return judge(context, gates, find_all(context, gates, folder, jobs=jobs, progress=progress, ray=ray), folder)
 
 
 def outcomes(verdict: Verdict) -> dict[str, VerdictOutcome]:
@@ -180,6 +192,36 @@ def test_two_processes_find_the_same(bench: Any, write_policy: Writer, tmp_path:
     assert together.model_copy(update={"created": alone.created}) == alone
 
 
+@pytest.mark.slow
+def test_on_ray_a_worker_that_is_killed_is_replaced_and_the_verdict_is_the_same(
+    bench: Any, write_policy: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    context = bench.context(write_policy(), **SETTINGS)
+    alone = validated(context, tmp_path / "one", evidence=ticks(context.subject))
+    made: list[RayWorkers[Any, Batch, BatchResult]] = []
+
+    def make(*arguments: Any, **options: Any) -> Any:
+        made.append(cast("RayWorkers[Any, Batch, BatchResult]", make_workers(*arguments, **options)))
+        return made[0]
+
+    make_workers = runner.make_workers
+    monkeypatch.setattr(runner, "make_workers", make)
+    killed: list[int] = []
+
+    def kill_one(lines: Sequence[ProgressLine]) -> None:
+        if made and not killed and len(made[0].processes) == 2:
+            killed.append(next(iter(made[0].processes.values()))[1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    report = tmp_path / "two"
+    together = validated(context, report, jobs=2, evidence=ticks(context.subject), ray="local", progress=kill_one)
+    assert killed
+    assert made[0].replaced >= 1
+    assert together.model_copy(update={"created": alone.created}) == alone
+
+
 def test_a_run_that_was_killed_goes_on_where_it_was(
     bench: Any, write_policy: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +304,7 @@ def test_too_many_jobs_are_refused(bench: Any, write_policy: Writer) -> None:
 
 def test_a_worker_that_dies_is_reported(bench: Any, write_policy: Writer) -> None:
     context = bench.context(write_policy())
-    with workers.Processes(context.subject, 1) as pool:
+    with Processes(workers.play, context.subject, 1) as pool:
         for process in pool._processes.values():  # pyright: ignore[reportPrivateUsage]
             process.kill()
             process.join()
@@ -271,5 +313,5 @@ def test_a_worker_that_dies_is_reported(bench: Any, write_policy: Writer) -> Non
             pool.start(context.batch(0, context.conditions["calibrated"], count=8))
             pool.finished()
 
-        with pytest.raises(workers.WorkerError, match="a worker process ended with code -9"):
+        with pytest.raises(WorkerError, match="a worker process ended with code -9"):
             play()

@@ -59,3 +59,29 @@ def test_every_job_ends_once(tmp_path: Path, database: str | None, kills: int) -
     finally:
         service.stop()
     assert not job_pids(service.data)
+
+
+@pytest.mark.slow
+def test_on_ray_a_killed_worker_is_replaced_and_its_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    service = ServiceProcess(tmp_path / "data", ray="local")
+    service.start()
+    try:
+        job = service.client.submit("train", TASK)
+        while service.client.job(job)["state"] == "queued":
+            time.sleep(0.05)
+        victims = job_pids(service.data)
+        assert victims
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        texts = [event["text"] for event in service.client.follow(job)]
+        assert "running, attempt 2" in texts
+        assert [text for text in texts if text in ENDED] == ["succeeded"]
+        assert service.client.job(job)["result"]["document"]["iterations"] == 3
+    finally:
+        service.stop()
+    assert not job_pids(service.data)

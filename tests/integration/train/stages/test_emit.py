@@ -8,13 +8,17 @@ https://github.com/NVIDIA/OSMO in PHYSAI_OSMO, and in PHYSAI_OSMO_PYTHON a Pytho
 import copy
 import json
 import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 import jsonschema
 import pytest
 import yaml
+from tests.support.contract_workflows import write_workflow
+from tests.support.workflow_runs import PROGRAM
 
 from physai.sdk.cli.main import main
 from physai.train.stages.osmo import exit_ranges
@@ -154,6 +158,42 @@ def test_json_and_a_file(one_image: Path, tmp_path: Path, capsys: pytest.Capture
     assert documents((tmp_path / "job.yaml").read_text()) == [job]
 
 
+def test_words_and_names_survive_a_pipe_with_another_encoding(tmp_path: Path) -> None:
+    """Words that a shell, YAML or Jinja would change, printed where only ASCII can be."""
+    odd = [
+        "--note",
+        "Grüße 机器人 'a' \"b\" $(id) `id` ; # & %7B}} !x",
+        "--note",
+        "- no: list",
+        "--note",
+        "0x10",
+        "--note",
+        "",
+    ]
+    stage = {
+        "command": ["bundle", "pack", "run", "--out", "${outputs.bundle}", *odd],
+        "image": "train",
+        "outputs": {"bundle": "a b/c.physai"},
+    }
+    images = {"train": {"name": "registry.example.org/train:1", "platforms": ["linux/amd64"]}}
+    # As long as names may be: 22 and 24 characters, which makes 47 in KubeRay's.
+    name, long = "w" * 22, "s" * 24
+    file = write_workflow(tmp_path / "Datei 机器.yaml", {long: stage}, name=name, images=images)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    def printed(*words: str) -> dict[str, Any]:
+        command = [sys.executable, "-c", PROGRAM, "workflow", "emit", words[0], str(file), *words[1:]]
+        done = subprocess.run(command, capture_output=True, check=True, env=environment)
+        return yaml.safe_load(done.stdout.decode("ascii"))
+
+    (task,) = printed("osmo", *OSMO)["workflow"]["tasks"]
+    assert task["args"][-len(odd) :] == odd
+    job = printed("kuberay", "--per-stage")
+    assert job["metadata"]["name"] == f"{name}-{long}"
+    assert len(job["metadata"]["name"]) == 47
+    assert shlex.split(job["spec"]["entrypoint"])[3] == "/workflow/Datei 机器.yaml"
+
+
 def checkout(variable: str, url: str) -> Path:
     folder = os.environ.get(variable)
     if not folder:
@@ -215,3 +255,23 @@ def test_osmos_own_models_accept_the_workflows(capsys: pytest.CaptureFixture[str
         assert done.returncode == 0, done.stderr
         assert done.stdout == f"{name}\n"
         assert validated(text.replace("resource:", "resorce:")).returncode == 1
+
+
+@pytest.mark.parametrize("target", ["kuberay", "osmo"])
+def test_the_digest_of_an_image_reaches_its_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    digest = "sha256:" + "3" * 64
+    stage = {"image": "train", "command": ["tasks"], "stdout": "said", "outputs": {"said": "said.txt"}}
+    document = {"format_version": 1, "name": "one", "stages": {"list": stage}}
+    for tag, expected in ((f"physai-train@{digest}", digest), ("physai-train:0.1.0", None)):
+        images = {"train": {"name": tag, "platforms": ["linux/amd64"]}}
+        (tmp_path / "one.yaml").write_text(yaml.safe_dump({**document, "images": images}))
+        options = ["--claim", "robots"] if target == "kuberay" else OSMO
+        (emitted_one,) = documents(emitted(capsys, tmp_path / "one.yaml", target, *options))
+        if target == "kuberay":
+            head = emitted_one["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+            found = {one["name"]: one["value"] for one in head.get("env", [])}
+        else:
+            found = emitted_one["workflow"]["tasks"][0].get("environment", {})
+        assert found == ({} if expected is None else {"PHYSAI_IMAGE_DIGEST": expected})

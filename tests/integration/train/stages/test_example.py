@@ -5,8 +5,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.support.workflow_runs import StartRay
 
 from physai.sdk.bundle.manifest import read_bundle
 
@@ -16,19 +18,33 @@ PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 
 @pytest.mark.exhaustive
 def test_the_example_ends_with_a_bundle_that_a_robot_accepts(tmp_path: Path) -> None:
-    words = ["workflow", "run", str(EXAMPLE), "--folder", str(tmp_path), "--json", "--cpus", "2"]
+    check_example(tmp_path, "--cpus", "2")
+
+
+@pytest.mark.exhaustive
+def test_the_example_on_three_nodes_of_ray(start_ray: StartRay, tmp_path: Path) -> None:
+    record = check_example(tmp_path / "run", "--ray", start_ray(2, 2, 2).address)
+    assert all(stage["host"] for stage in record["stages"])
+
+
+def check_example(folder: Path, *options: str) -> dict[str, Any]:
+    """Runs the example twice and returns the first record."""
+    words = ["workflow", "run", str(EXAMPLE), "--folder", str(folder), "--json", *options]
     command = [sys.executable, "-c", PROGRAM, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    states = {stage["stage"]: stage["state"] for stage in json.loads(done.stdout)["stages"]}
+    sys.stderr.write(done.stderr)
+    record = json.loads(done.stdout)
+    states = {stage["stage"]: stage["state"] for stage in record["stages"]}
     if states["validate"] == "failed":
-        verdict = (tmp_path / "logs" / "validate.log").read_text()
+        verdict = (folder / "logs" / "validate.log").read_text()
         failed = re.findall(r"^(\S+): (?:FAIL|INCONCLUSIVE) ", verdict, re.MULTILINE)
         if failed == ["latency"]:
             pytest.skip("this computer is too busy for the deadlines of the contract; every other gate passes")
     assert done.returncode == 0, done.stderr
     assert states == dict.fromkeys(states, "done")
-    verified = json.loads((tmp_path / "results" / "verify" / "verified.json").read_text())
+    verified = json.loads((folder / "results" / "verify" / "verified.json").read_text())
     assert verified["accepted"] is True
-    assert read_bundle(tmp_path / "results" / "bundle" / "cartpole.physai").manifest.task == "cartpole-swingup"
+    assert read_bundle(folder / "results" / "bundle" / "cartpole.physai").manifest.task == "cartpole-swingup"
     again = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert {stage["state"] for stage in again["stages"]} == {"cached"}
+    return record

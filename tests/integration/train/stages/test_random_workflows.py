@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from tests.support.contract_workflows import compare, show, write_contract, write_workflow
 
 from physai.train.stages.lint import require_sound
-from physai.train.stages.resources import Limits
+from physai.train.stages.places.here import Here
+from physai.train.stages.places.resources import Limits
 from physai.train.stages.runner import WorkflowRun
 from physai.train.stages.store import Store
 from physai.train.stages.workflow_file import load_workflow
@@ -117,7 +118,7 @@ class Model:
         store = Store(self.folder / "run")
         limits = Limits(cpus=2, gpus=0, memory_bytes=1 << 40)
         with store.locked():
-            reports = WorkflowRun(workflow, self.folder, store, limits, lambda _: None).run()
+            reports = WorkflowRun(workflow, self.folder, store, Here(limits), lambda _: None).run()
         assert {report.state for report in reports} <= {"done", "cached"}, reports
         return {report.stage for report in reports if report.state == "done"}
 

@@ -1,7 +1,6 @@
 """`physai workflow run` with real stages: what runs again, what a kill leaves behind, and what a failure says."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -12,26 +11,10 @@ from typing import Any
 import pytest
 from tests.support.contract_workflows import compare, show, write_contract, write_workflow
 from tests.support.patience import until
+from tests.support.workflow_runs import PROGRAM, SIX, endless, no_process_of, run, states
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract.schema import schema_text
-
-PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
-
-SIX: dict[str, Any] = {
-    "schema": {"command": ["contract", "schema"], "stdout": "said", "outputs": {"said": "schema.json"}},
-    "a": show({"path": "a.json"}),
-    "b": show({"path": "b.json"}),
-    "both": compare({"path": "a.json"}, {"path": "b.json"}),
-    "left": compare({"from": "both.contract"}, {"path": "a.json"}),
-    "all": {
-        **show({"from": "left.contract"}),
-        "inputs": {
-            "contract": {"from": "left.contract"},
-            **{name: {"from": f"{name}.said"} for name in ("schema", "a", "b", "both", "left")},
-        },
-    },
-}
 
 
 @pytest.fixture
@@ -39,16 +22,6 @@ def six(tmp_path: Path) -> Path:
     write_contract(tmp_path / "a.json", "one")
     write_contract(tmp_path / "b.json", "two")
     return write_workflow(tmp_path / "workflow.yaml", SIX)
-
-
-def run(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    words = ["workflow", "run", str(file), "--folder", str(file.parent / "run"), "--json", *options]
-    return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
-
-
-def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert "Traceback" not in done.stderr, done.stderr
-    return {stage["stage"]: stage["state"] for stage in json.loads(done.stdout)["stages"]}
 
 
 def test_a_second_run_takes_everything_from_the_cache_and_starts_no_process(six: Path) -> None:
@@ -113,6 +86,15 @@ def test_a_failure_ends_what_needs_it_and_nothing_else(six: Path) -> None:
     assert (again["a"], again["b"], again["all"]) == ("cached", "done", "done")
 
 
+def test_what_a_failed_command_printed_is_in_its_log(six: Path) -> None:
+    """Exit code 1 of a comparison is an answer, which it prints; here it counts as a failure."""
+    file = write_workflow(six, {"both": compare({"path": "a.json"}, {"path": "b.json"}, exit_codes=[0])})
+    done = run(file)
+    (stage,) = json.loads(done.stdout)["stages"]
+    assert re.search(r'exit code 1, expected 0; .* "left": "one", "right": "two"', stage["message"]), stage["message"]
+    assert '"same": false' in (six.parent / "run/logs/both.log").read_text()
+
+
 def test_a_failure_is_retried(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     done = run(write_workflow(tmp_path / "workflow.yaml", {"a": show({"path": "a.json"}, retries=2)}))
@@ -139,7 +121,7 @@ def test_a_stage_that_writes_into_its_input_fails_and_the_input_is_made_again(tm
 
 def test_a_gang_ends_with_its_lead(tmp_path: Path) -> None:
     write_contract(tmp_path / "a.json")
-    member = {"name": "service", "command": ["sim", "serve", "--port", "0", "--data", "data"]}
+    member = {"name": "service", **endless()}
     lead = {"name": "client", "lead": True, "command": ["contract", "show", "${inputs.contract}", "--json"]}
     stage = {"members": [member, lead], "stdout": "said", "outputs": {"said": "said.json"}}
     stages = {"gang": {**stage, "inputs": {"contract": {"path": "a.json"}}}}
@@ -155,11 +137,7 @@ def test_a_run_that_is_stopped_loses_nothing_and_leaves_no_process(name: str, tm
     write_contract(tmp_path / "a.json")
     stages = {
         "quick": show({"path": "a.json"}),
-        # Serves until it is stopped.
-        "endless": {
-            "command": ["sim", "serve", "--port", "0", "--data", "data"],
-            "inputs": {"said": {"from": "quick.said"}},
-        },
+        "endless": endless(inputs={"said": {"from": "quick.said"}}),
     }
     file = write_workflow(tmp_path / "workflow.yaml", stages)
     words = ["workflow", "run", str(file), "--folder", str(tmp_path / "run")]
@@ -176,17 +154,6 @@ def test_a_run_that_is_stopped_loses_nothing_and_leaves_no_process(name: str, tm
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
     write_workflow(file, stages)
     assert states(run(file)) == {"quick": "cached", "endless": "done"}
-
-
-def no_process_of(folder: Path) -> bool:
-    """Whether no process works below a folder."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
-                return False
-        except OSError:
-            continue
-    return True
 
 
 def test_stages_run_at_the_same_time_within_the_resources(tmp_path: Path) -> None:
@@ -217,6 +184,9 @@ def test_stages_that_are_the_same_run_once(tmp_path: Path) -> None:
         ({"resources": {"memory": "9999999Gi"}}, [], r"asks for 10239998976 MiB of memory, this computer has \d+ MiB"),
         ({}, ["--memory", "1023Mi"], "asks for 1024 MiB of memory, this computer has 1023 MiB"),
         ({}, ["--cpus", "0"], r"--cpus must lie in 1 … 4096, got 0"),
+        ({}, ["--ray", "local", "--cpus", "2"], "--cpus limits stages on this computer, and --ray local has its own"),
+        ({}, ["--ray", "here"], "'here' is no address; write --ray auto, or put 'here' before --ray"),
+        ({}, ["--ray", "127.0.0.1:1"], "--ray 127.0.0.1:1: no cluster answers there within 10 s"),
         ({}, ["--memory", "1TB"], "--memory takes a size such as 512Mi or 16Gi, got '1TB'"),
         ({}, ["--until", "b"], "no stage named 'b'"),
         (
@@ -235,3 +205,23 @@ def test_what_cannot_run_here_is_refused_before_anything_runs(
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert not list((tmp_path / "run").glob("logs/*"))
+
+
+def test_a_full_disk_fails_the_stage_and_leaves_no_result(tmp_path: Path) -> None:
+    """The schema takes more than the disk has."""
+    disk = tmp_path / "run"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        (disk / "ballast").write_bytes(bytes(40_000))
+        file = write_workflow(tmp_path / "workflow.yaml", {"schema": SIX["schema"]})
+        done = run(file)
+        assert states(done) == {"schema": "failed"}
+        assert "no space left on device" in done.stderr.lower()
+        (disk / "ballast").unlink()
+        subprocess.run(["mount", "-o", "remount,size=1m", str(disk)], check=True)
+        assert states(run(file)) == {"schema": "done"}
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

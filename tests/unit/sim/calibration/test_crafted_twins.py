@@ -16,6 +16,7 @@ from tests.support.replay_samples import with_sample
 from physai.sdk.base.canonical import sha256_hex
 from physai.sim.robots import Robot
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.changes import missing_alternatives
 from physai.sim.twin.closed_loop import ClosedLoop, ClosedLoopTest
 from physai.sim.twin.measured_task import lag_range
 from physai.sim.twin.record import (
@@ -238,3 +239,56 @@ def test_a_closed_loop_record_counts_no_more_than_there_was(twin: Twin, name: st
     assert getattr(record, name) < count
     with pytest.raises(ValueError, match=f"{count} .* of {count - 1}"):
         closed_loop(twin, **{name: count})
+
+
+Deleting = Callable[[dict[str, Any]], object]
+
+
+def without(name: str) -> Deleting:
+    return lambda record: record["residuals"].update(
+        alternatives=[one for one in record["residuals"]["alternatives"] if one["name"] != name]
+    )
+
+
+def as_if_frictionless(record: dict[str, Any]) -> None:
+    """Without the parameter whose prior says how much friction is plausible, and without what follows from it."""
+    record["parameters"] = [one for one in record["parameters"] if not one["name"].endswith(".friction")]
+    record["covariance"] = [[4e-4]]
+    without_rubbing = [one for one in record["residuals"]["alternatives"] if "friction" not in one["name"]]
+    record["residuals"].update(alternatives=without_rubbing)
+
+
+DELETED: dict[str, tuple[Deleting, str]] = {
+    "all": (lambda record: record["residuals"].update(alternatives=[]), "with all masses x 0.909"),
+    "one that replays better": (without("all masses x 1.1"), "1 of "),
+    "another one": (without("twice the damping"), "the first of them with twice the damping"),
+    "what a deleted parameter asks for": (
+        as_if_frictionless,
+        "with 3 of 11 changed twins, the first of them with half the friction",
+    ),
+    "those from commands": (
+        lambda record: record["command_residuals"].update(alternatives=[]),
+        "from commands with 5 of 5 changed twins",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DELETED)
+def test_comparisons_that_are_deleted_from_a_file_are_missed(twin: Twin, pendulum: Robot, case: str) -> None:
+    """The stated ones still decide nothing against it, so the file alone is credible."""
+    assert missing_alternatives(twin, pendulum) == ""
+    change, said = DELETED[case]
+    edited = load_twin(crafted(twin, change))
+    assert edited.credible().holds
+    found = missing_alternatives(edited, pendulum)
+    assert said in found, found
+    assert "calibrate again" in found
+
+
+def test_a_renamed_comparison_is_another_one(twin: Twin, pendulum: Robot) -> None:
+    def rename(record: dict[str, Any]) -> None:
+        record["residuals"]["alternatives"][0]["name"] = "all masses x 0.91"
+
+    found = missing_alternatives(load_twin(crafted(twin, rename)), pendulum)
+    assert "1 of " in found
+    assert "all masses x 0.909" in found

@@ -1,6 +1,7 @@
 """What judges a twin works for floating bases: encoder offsets, changed twins, replayed samples, friction models."""
 
 import copy
+import pickle
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.support.floating import HOPPER, HOPPER_FRICTION, dropped, fitted
 from tests.support.tossed_cube import CONTACT_TIME, FRICTION, RESTITUTION, cube, throws
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.calibration.alternatives import MAX_SINGLE_JOINTS, model_alternatives, model_changes
+from physai.sim.calibration import alternatives
+from physai.sim.calibration.alternatives import model_alternatives
 from physai.sim.calibration.calibrate import residuals
 from physai.sim.calibration.excitation import design_excitation
 from physai.sim.calibration.fit.friction_choice import Search, compare, fit_friction
@@ -22,6 +24,7 @@ from physai.sim.calibration.replay.replay import ReplayScore, replay, score_reco
 from physai.sim.calibration.replay.sample import WINDOWS, replay_sample
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
+from physai.sim.twin.changes import MAX_SINGLE_JOINTS, model_changes
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Parameter, catalogue
 from physai.sim.twin.record import MAX_ALTERNATIVES, Alternative, Interval
@@ -160,6 +163,16 @@ class TestChangedTwins:
         assert ratios({**TRUTH, FRICTION: 0.15})["twice the sliding friction"][1] < 0.95
         assert ratios({**TRUTH, RESTITUTION: 0.8})["half the restitution"][1] < 0.95
         assert ratios({**TRUTH, CONTACT_TIME: 0.06})["half the contact time"][1] < 0.95
+
+    def test_a_worker_elsewhere_finds_the_same(self, body: Robot, thrown: list[RobotLog]) -> None:
+        """What it is sent is pickled, and it simulates with one thread."""
+        twin = fitted(body, TRUTH)
+        model, score = twin.model(), replay(twin, body, thrown)
+        here = model_alternatives(body, twin, model, score, num_threads=2)
+        sent = alternatives.Replays(body, twin, model, score, num_threads=1)
+        elsewhere = pickle.loads(pickle.dumps(sent))
+        assert alternatives.model_alternative(elsewhere, len(here) - 1) == here[-1]
+        assert alternatives.model_alternative(elsewhere, 0) == here[0]
 
     def test_changes_stay_within_the_bounds_of_the_parameters(self, body: Robot) -> None:
         """Restitution ends at 0.95, so twice 0.6 is 0.95: z of 0.95 is about 0.0163."""

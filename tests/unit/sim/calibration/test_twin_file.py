@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.fixtures_calibration import PENDULUM
 from tests.support.replay_samples import with_sample
 
-from physai.sim.robots import Robot
+from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.parameters import DELAY
 from physai.sim.twin.record import (
     Alternative,
@@ -45,10 +46,16 @@ def one(value: float, lo: float, hi: float) -> Interval:
     return Interval(value=value, lo=lo, hi=hi)
 
 
-def replayed(twin: Interval, gain: Interval, *, motion: float = 0.3) -> Residuals:
+def replayed(twin: Interval, gain: Interval, *, motion: float = 0.3, floor: float = 0.0) -> Residuals:
     nominal = one(0.05, 0.04, 0.06)
     return Residuals(
-        window_s=0.25, joint_names=("hinge",), twin=(twin,), nominal=(nominal,), gain=(gain,), motion=(motion,)
+        window_s=0.25,
+        joint_names=("hinge",),
+        twin=(twin,),
+        nominal=(nominal,),
+        gain=(gain,),
+        motion=(motion,),
+        floor=(floor,),
     )
 
 
@@ -188,8 +195,10 @@ def test_a_robot_that_changed_since_is_noticed(twin: Twin) -> None:
             "not replay held-out recordings significantly better",
         ),
         (replayed(one(0.02, 0.01, 0.025), one(-0.02, -0.03, -0.01)), "worse than the nominal robot"),
-        # Of a joint that hardly moves 0.01 rad is always enough.
-        (replayed(one(0.011, 0.009, 0.013), one(0.02, 0.01, 0.03), motion=0.01), "above the bound 0.0100"),
+        # Of a joint that hardly moves what its sensor explains is enough, at most 0.01 rad.
+        (replayed(one(0.004, 0.003, 0.005), one(0.02, 0.01, 0.03), motion=0.01), "above the bound 0.0010"),
+        (replayed(one(0.004, 0.003, 0.005), one(0.02, 0.01, 0.03), motion=0.01, floor=0.0045), "the bound 0.0045"),
+        (replayed(one(0.011, 0.009, 0.013), one(0.02, 0.01, 0.03), motion=0.01, floor=1.0), "above the bound 0.0100"),
         # In 50 ms nothing moves far enough to tell a wrong model.
         (replace_window(GOOD, 0.05), "judged on windows of 0.05 s"),
         (replace_window(GOOD, 0.199), "at least 0.2 s are needed"),
@@ -356,8 +365,8 @@ class TestSpotCheck:
 
     def test_a_stated_error_does_not_replace_the_bound(self, pendulum: Robot, twin: Twin) -> None:
         """An error of 0.002 rad, and a motion of which a tenth is below its half."""
-        small = GOOD.model_copy(update={"motion": (1e-6,)})
-        assert spot_check(replace(with_sample(twin), residuals=small), pendulum) == ""  # the floor of 0.01 rad
+        small = GOOD.model_copy(update={"motion": (1e-6,), "floor": (0.01,)})
+        assert spot_check(replace(with_sample(twin), residuals=small), pendulum) == ""  # the greatest floor, 0.01 rad
         sampled = with_sample(twin)
         assert sampled.sample is not None
         far = tuple(tuple(0.05 + x for x in row) for row in sampled.sample.target)
@@ -365,6 +374,20 @@ class TestSpotCheck:
         error = tuple(sample_error(moved, sampled.model()).tolist())
         said = spot_check(replace(sampled, residuals=small, sample=moved.model_copy(update={"rmse": error})), pendulum)
         assert "more than 2 times the bound 0.0100" in said
+
+    def test_a_file_cannot_state_a_floor_in_metres_as_great_as_in_radians(self, tmp_path: Path) -> None:
+        """The window errs by 0.003: on a hinge within the floor of 0.01 rad, on a slide three times the 1 mm of one."""
+        text = PENDULUM.replace('type="hinge"', 'type="slide"').replace('axis="0 -1 0"', 'axis="1 0 0"')
+        (tmp_path / "slide.xml").write_text(text)
+        slide = load_robot(tmp_path / "slide.xml")
+        small = GOOD.model_copy(update={"motion": (0.01,), "floor": (0.01,)})
+        made = with_sample(replace(nominal_twin(slide), folder=str(tmp_path), residuals=small))
+        assert made.sample is not None
+        target = tuple(tuple(0.001 + x for x in row) for row in made.sample.target)
+        moved = made.sample.model_copy(update={"target": target})
+        moved = moved.model_copy(update={"rmse": tuple(sample_error(moved, made.model()).tolist())})
+        assert moved.rmse == pytest.approx((0.003,))
+        assert "more than 2 times the bound 0.0010" in spot_check(replace(made, sample=moved), slide)
 
     @pytest.mark.parametrize(
         ("motion", "said"),

@@ -83,3 +83,13 @@ def test_recorded_runs_that_decide_nothing_ask_for_more(bench: Any, write_policy
     finding = checked(bench, write_policy, "undecided")
     assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert finding.next_step.startswith("record more runs of the policy on the robot")
+
+
+def test_a_twin_whose_comparisons_were_deleted_is_no_evidence(bench: Any, write_policy: Writer) -> None:
+    assert bench.twin.credible().holds
+    bench.twin = replace(bench.twin, residuals=bench.twin.residuals.model_copy(update={"alternatives": ()}))
+    assert bench.twin.credible().holds
+    finding = checked(bench, write_policy)
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
+    assert finding.cause is Cause.TWIN
+    assert "the first of them with all masses x 0.909; calibrate again" in finding.message

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from physai.sim.tasks.registry import load_task
-from physai.train.cluster.collector import MAX_LOSSES, ClusterCollector, joined_played
+from physai.sim.workers.cluster import ClusterError, check_address
+from physai.train.cluster.collector import MAX_LOSSES, ClusterCollector
 from physai.train.cluster.executor import Executor, GeneratorLostError, InProcess
+from physai.train.cluster.filling import joined_played
 from physai.train.cluster.generator import Arrays, Chunk, Order, Weights, pack, unpack
 from physai.train.cluster.launch import check_generators
-from physai.train.cluster.ray_executor import check_address
-from physai.train.cluster.shares import ClusterError, shares
+from physai.train.cluster.shares import shares
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Played, Share
 from physai.train.runners.runner import Trainer, build_learner

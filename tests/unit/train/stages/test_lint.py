@@ -80,6 +80,22 @@ CASES: dict[str, tuple[str, str, Any, str, str]] = {
     "a path out after an equals sign": (
         "train", "command", ["train", "reach", "--set", "a=../b", "--out", "${outputs.run}"], "command", "leads out of",
     ),
+    "a path out in one word with its option": (
+        "calibrate", "command", ["sim", "record", "ur10e", "-o/etc/x"], "command", "'/etc/x' leads out of",
+    ),
+    "a path out after a comma": (
+        "train", "command", ["train", "reach", "--set", "a=b,/etc", "--out", "${outputs.run}"], "command",
+        "leads out of",
+    ),
+    "a secret that chooses code": (
+        "push", "credentials",
+        [{"env": name, "secret": "physai", "key": "token"} for name in ("PHYSAI_TOKEN", "LD_PRELOAD")],
+        "credentials", "LD_PRELOAD is no place for a secret",
+    ),
+    "a name that no file system takes": (
+        "train", "outputs", {"run": "a/" + "x" * 256}, "outputs",
+        "a name of 256 characters, of which file systems allow 255",
+    ),
     "two outputs at one path": (
         "train", "outputs", {"run": "run", "curve": "run/curve.png"}, "outputs", "give each a path of its own",
     ),
@@ -188,6 +204,9 @@ def test_an_unsound_workflow_is_refused_with_all_findings(tmp_path: Path) -> Non
         ("format_version: 1\nname: a\nstages: {}", "stages: Dictionary should have at least 1 item"),
         ("format_version: 1\nname: a\nstages: {a: {}}", "either `command` or `members`"),
         ("format_version: 1\nname: a\nstages: {a: {command: []}}", "at least 1 item"),
+        ("format_version: 1\nname: a\nstages: {a: {command: keys init x}}", "a list of words, [keys, init, x, …]"),
+        ("format_version: 1\nname: a\nstages: {a: {command: ['a{#b']}}", "a template of OSMO"),
+        ("format_version: 1\nname: a\nstages: " + "- " * 100_000, "not YAML"),
         ("format_version: 1\nname: a\nstages: {a: {command: [doctor], retires: 1}}", "retires: unknown field"),
         ("format_version: 1\nname: a\nstages: {a: {command: ['{{uuid}}']}}", "a template of OSMO"),
         ("format_version: 1\nname: a\nstages: {a: {command: [\"a\\nb\"]}}", "should match pattern"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.train.stages.content import content_hash
+from physai.train.stages.content import content_hash, output_hash
 from physai.train.stages.model import Stage
 from physai.train.stages.store import Result, Store, stage_key
 from physai.train.stages.workflow_file import WorkflowError
@@ -149,3 +149,29 @@ def test_a_key_depends_on_commands_inputs_and_outputs_only() -> None:
         key({"recording": ("log.csv", "0")}),
     ]
     assert len({same, *others}) == 8
+
+
+@pytest.mark.parametrize("place", ["", "outputs", "outputs/a.json", "outputs/b"])
+def test_a_link_in_place_of_a_result_is_none_even_if_its_target_is_the_same(place: str, tmp_path: Path) -> None:
+    """Whoever may change the target would change the result."""
+    store = Store(tmp_path / "run")
+    result = stored(store)
+    path = tmp_path / "run" / "cache" / result.key / place
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert store.find(result.key, STAGE) is None
+    assert not os.path.lexists(tmp_path / "run" / "cache" / result.key)
+    assert os.path.lexists(tmp_path / "elsewhere")
+    stored(store)
+    assert store.find(result.key, STAGE) == result
+
+
+def test_no_output_leads_out_of_its_folder_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_text("x")
+    (tmp_path / "fresh").mkdir()
+    (tmp_path / "fresh" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "fresh" / "file").symlink_to(tmp_path / "outside" / "file")
+    for relative in ("link/file", "link", "file"):
+        with pytest.raises(WorkflowError, match="symbolic link, whose content may change"):
+            output_hash(tmp_path / "fresh", relative)

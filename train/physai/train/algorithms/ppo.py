@@ -66,6 +66,10 @@ class Rollout:
         """Recurrent state before the first step, (N, H)."""
         self.last_value = zeros(worlds)
         """Values of the states after the last step, (N,)."""
+        self.importance: Tensor | None = None
+        """What each sample counts, (T, N), where some were played with older weights; None if each counts 1."""
+        self.asynchronous: dict[str, float] = {}
+        """How old the weights were that played these steps, and what became of that; empty if they were the present."""
         self.reward_terms: dict[str, float] = {}
         """Mean of each weighted reward term, per second."""
         self.metrics: dict[str, float] = {}
@@ -200,6 +204,10 @@ class PPO(nn.Module):
         config = self.config
         advantage, target = advantages(rollout, gamma, config.gae_lambda)
         advantage = standardised(advantage, peers)
+        if rollout.importance is not None:
+            # Not negative, so that it scales the clipped objective as well.
+            advantage = advantage * rollout.importance
+        steps, worlds = rollout.done.shape
         recurrent = rollout.hidden.shape[1] > 0
         parts = [rollout.observation, rollout.critic, rollout.action, rollout.mean]
         parts += [x.unsqueeze(-1) for x in (rollout.log_prob, advantage, target, rollout.value, rollout.done)]
@@ -210,9 +218,7 @@ class PPO(nn.Module):
         self.optimizer.found_inf = None
         with self._beside() as beside:
             for _ in range(config.epochs):
-                for order in orders(
-                    1 if recurrent else config.horizon, config.num_envs, config.minibatches, generators
-                ):
+                for order in orders(1 if recurrent else steps, worlds, config.minibatches, generators):
                     chosen = order.to(advantage.device, non_blocking=True)
                     batch = tuple(part.index_select(0, chosen) for part in parts)
                     summaries.append(self._step(batch, rollout.log_std, beside, peers))
@@ -221,6 +227,37 @@ class PPO(nn.Module):
         if not math.isfinite(norm):
             raise LearningDivergedError(f"gradient norm is {norm} at learning rate {self.learning_rate:.2g}")
         return UpdateStats(*means)
+
+    @torch.no_grad()
+    def decouple(self, rollout: Rollout, stale: Tensor) -> Tensor:
+        """Prepares what older weights played for an update (decoupled PPO, Hilton et al. 2022, arXiv:2110.00641).
+
+        The present policy becomes the proximal one that the update is clipped to, and each sample counts by its ratio
+        to the policy that played, at most `importance_cap`. Where that was the present one, both ratios are 1.
+
+        Args:
+            rollout: with the present critic's values and observations normalised as at present; changed in place.
+            stale: which worlds' steps were played with older weights, bool, (N,).
+
+        Returns:
+            Logarithm of the ratio of each stale sample before the cap, (T, number of stale worlds).
+        """
+        observation, action = rollout.observation[:, stale], rollout.action[:, stale]
+        hidden, done = rollout.hidden[stale], rollout.done[:, stale]
+        if hidden.shape[1] > 0:
+            mean = self._mean(observation.transpose(0, 1), hidden, done.T.unsqueeze(-1)).transpose(0, 1)
+        else:
+            mean = self._mean(observation.flatten(0, 1), observation.flatten(0, 1)[:, :0], done).view_as(action)
+        log_prob = self._log_prob(action, mean)
+        log_ratio = log_prob - rollout.log_prob[:, stale]
+        rollout.mean[:, stale], rollout.log_prob[:, stale] = mean, log_prob
+        rollout.importance = torch.ones_like(rollout.done)
+        rollout.importance[:, stale] = log_ratio.exp().clamp(max=self.config.importance_cap)
+        return log_ratio
+
+    def _log_prob(self, action: Tensor, mean: Tensor) -> Tensor:
+        deviation = (action - mean) * torch.exp(-self.log_std)
+        return (-0.5 * deviation * deviation - self.log_std - LOG_SQRT_2PI).sum(-1)
 
     def _beside(self) -> AbstractContextManager[ThreadPoolExecutor | None]:
         """A thread for the critic's gradient on a CPU."""
@@ -242,9 +279,7 @@ class PPO(nn.Module):
         self.optimizer.zero_grad(set_to_none=True)
         critic = beside and beside.submit(self._value_gradient, critic_input, target, old_value)
         mean = self._mean(observation, hidden, done)
-        deviation = (action - mean) * torch.exp(-self.log_std)
-        log_prob = (-0.5 * deviation * deviation - self.log_std - LOG_SQRT_2PI).sum(-1, keepdim=True)
-        ratio = torch.exp(log_prob - old_log_prob)
+        ratio = torch.exp(self._log_prob(action, mean).unsqueeze(-1) - old_log_prob)
         clipped_ratio = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()

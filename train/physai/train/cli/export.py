@@ -38,12 +38,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from physai.train.runners.checkpoint import load_run
 
     run = load_run(arguments.run_folder, task=arguments.task, robot=arguments.robot)
-    report = _export(run, arguments.out or arguments.run_folder / EXPORT_FOLDER, arguments.states)
+    report = export_run(run, arguments.out or arguments.run_folder / EXPORT_FOLDER, arguments.states)
     print(json.dumps(asdict(report), indent=2) if arguments.json else _text(report))
     return 0
 
 
-def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
+def export_run(run: LoadedRun, folder: Path, states: int) -> ExportReport:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -58,6 +58,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
             run.task,
             folder,
             provenance=run.provenance,
+            key=run.key,
             states=states,
             progress=lambda share: bar.update(work, completed=share),
         )

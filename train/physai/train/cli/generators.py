@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--generators` and `--ray`."""
+    """`--generators`, `--ray` and `--staleness`."""
     parser.add_argument(
         "--generators",
         type=int,
@@ -27,10 +27,26 @@ def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
         "--ray",
         nargs="?",
         const="auto",
+        type=ray_address,
         metavar="ADDRESS",
         help="run the generators on Ray: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), "
         "local (one started here), or HOST:PORT of a cluster; without --ray they are in this process",
     )
+    parser.add_argument(
+        "--staleness",
+        type=int,
+        metavar="N",
+        help="let generators play on while the trainer learns, with weights at most N updates older than those that "
+        "learn from it (default: 0, they take turns)",
+    )
+
+
+def ray_address(text: str) -> str:
+    """What `--ray` takes, for argparse."""
+    # `--ray workflow.yaml` would take the file for the address, and then say that there is none.
+    if text not in ("auto", "local") and ":" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; write --ray auto, or put {text!r} before --ray")
+    return text
 
 
 def check_options(arguments: argparse.Namespace, ranks: int) -> None:
@@ -38,6 +54,10 @@ def check_options(arguments: argparse.Namespace, ranks: int) -> None:
     if arguments.generators is None:
         if arguments.ray is not None:
             raise PhysaiError(f"--ray {arguments.ray} is for generators; add --generators K, or leave it out")
+        if arguments.staleness is not None:
+            raise PhysaiError(
+                f"--staleness {arguments.staleness} is for generators; add --generators K, or leave it out"
+            )
     elif arguments.gpus is not None or ranks > 1:
         raise PhysaiError(
             f"--generators {arguments.generators} work for one process that learns, not for {arguments.gpus or ranks}; "
@@ -52,6 +72,11 @@ def checked_generators(arguments: argparse.Namespace, config: "TrainConfig") -> 
         PhysaiError: other options do not go with generators.
     """
     count: int | None = arguments.generators
+    if count is None and config.staleness:
+        raise PhysaiError(
+            f"the run's staleness is {config.staleness}, which takes generators; add --generators 1 or more, or start "
+            "a new run with --set staleness=0"
+        )
     if count is not None:
         from physai.train.cluster.launch import check_generators
 
@@ -65,9 +90,23 @@ def generator_origin(arguments: argparse.Namespace, generators: int | None) -> d
         return {}
     if arguments.ray is None:
         return {"generators": str(generators)}
-    from physai.train.cluster.ray_executor import ray_version
+    from physai.sim.workers.cluster import ray_version
 
     return {"generators": str(generators), "ray": arguments.ray, "version.ray": ray_version()}
+
+
+def described(generators: int | None, config: "TrainConfig") -> str:
+    """What to add to the number of worlds."""
+    if not generators:
+        return ""
+    return f" on {generators} generators" + (f", staleness {config.staleness}" if config.staleness else "")
+
+
+def totals(collector: "RolloutSource") -> dict[str, Any]:
+    """Entries of the outcome: what became of generators and their chunks in this session."""
+    from physai.train.cluster.async_collector import AsyncCollector
+
+    return {"asynchronous": collector.totals()} if isinstance(collector, AsyncCollector) else {}
 
 
 def source_of_rollouts(

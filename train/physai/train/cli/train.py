@@ -10,9 +10,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError, TaskError
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli import generators as generator_options
+from physai.train.cli.resume import require_built_in
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from physai.train.runners.session import TrainingOutcome
 
 
-_OF_NEW_RUNS = ("out", "seed", "num_envs", "engine", "config", "init_from", "teacher", "preset", "twin")
+_OF_NEW_RUNS = ("out", "seed", "num_envs", "staleness", "engine", "config", "init_from", "teacher", "preset", "twin")
 """Options of `--seeds` that a run which is resumed has in its folder."""
 
 
@@ -95,6 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="any other setting, such as learning_rate=3e-4; `TASK --set help` lists them with this task's values",
     )
     parser.add_argument("--wandb", metavar="PROJECT", help="log to this Weights & Biases project, too")
+    parser.add_argument(
+        "--mlflow", metavar="EXPERIMENT", help="log to this MLflow experiment, too, at MLFLOW_TRACKING_URI or locally"
+    )
     parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
 
 
@@ -158,7 +162,7 @@ def _launch(arguments: argparse.Namespace) -> int:
     from physai.train.runners.launch import launch
 
     # What is wrong is refused before any process starts.
-    folder, _, config = _resume(arguments) if arguments.resume else _new(arguments)
+    folder, _, config = _resume(arguments) if arguments.resume else new_run(arguments)
     device = choose_device(arguments.device, config.engine)
     count = torch.cuda.device_count()
     if arguments.device != "cpu" and (device == "cpu" or count < arguments.gpus):
@@ -173,7 +177,7 @@ def _launch(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     from physai.train.runners.run_config import training_alone
 
-    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
+    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else new_run(arguments))
     with training_alone(folder) if ranks.leads else nullcontext():
         return _train_in(folder, source, config, arguments, ranks)
 
@@ -187,8 +191,9 @@ def _train_in(
     from physai.train.runners import session
     from physai.train.runners.devices import choose_device
     from physai.train.runners.initial_weights import load_initial_weights
-    from physai.train.runners.run_config import begin_run
+    from physai.train.runners.run_config import begin_run, begin_session
     from physai.train.runners.runner import Trainer, learner_threads
+    from physai.train.runners.teacher import imitate_file
 
     generators = generator_options.checked_generators(arguments, config)
     if ranks.size > 1 and ":" in arguments.device:
@@ -199,6 +204,8 @@ def _train_in(
     device = ranks.device(choose_device(arguments.device, config.engine))
     torch.set_num_threads(learner_threads(config))
     task = source.load()
+    if arguments.resume and ranks.leads:
+        begin_session(folder, generator_options.generator_origin(arguments, generators))
     if not arguments.resume and ranks.leads:
         sources = {"init_from": arguments.init_from, "teacher": arguments.teacher}
         origin = {name: str(path) for name, path in sources.items() if path is not None}
@@ -209,7 +216,7 @@ def _train_in(
         for finding in unstable_servos(task.robot, task.model):
             _say(f"warning: {finding.about} {finding.text}; {finding.next_step} (physai robots check)")
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
-    worlds += f" on {generators} generators" if generators else ""
+    worlds += generator_options.described(generators, config)
     _say(
         f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",
         leads=ranks.leads,
@@ -219,28 +226,18 @@ def _train_in(
         if arguments.init_from is not None:
             load_initial_weights(trainer, arguments.init_from)
         if arguments.teacher is not None and not arguments.resume:
-            _imitate(trainer, arguments.teacher)
+            imitate_file(trainer, arguments.teacher, say=_say)
         outcome = session.run(
             trainer,
             folder,
             time_budget_s=arguments.time_budget_s,
             resume=arguments.resume is not None,
             wandb_project=arguments.wandb,
+            mlflow_experiment=arguments.mlflow,
         )
     if ranks.leads:
         _report(arguments, folder, source, trainer, outcome)
     return 130 if outcome.interrupted else 0
-
-
-def _imitate(trainer: "Trainer", path: Path) -> None:
-    from physai.sim.policies.onnx import OnnxPolicy
-    from physai.sim.policies.resolve import find_policy
-    from physai.train.runners.teacher import imitate
-
-    _say(f"imitating {path}")
-    learned = imitate(trainer, OnnxPolicy.load(find_policy(path)))
-    met = "" if learned.teacher_success is None else f", which succeeded {learned.teacher_success:.0%} of the time"
-    _say(f"differs from the teacher{met}, by {learned.error:.3f} of its range; {learned.samples} samples")
 
 
 def _report(
@@ -248,6 +245,7 @@ def _report(
 ) -> None:
     if arguments.json:
         summary = {"run": str(folder), "contract": trainer.task.contract.fingerprint, **vars(outcome)}
+        summary |= generator_options.totals(trainer.collector)
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
     if trainer.diverged_episodes:
@@ -256,10 +254,15 @@ def _report(
     _say(f"next: {shlex.join(words)}")
 
 
-def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
+def new_run(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
+    """Folder, task and settings of a new run.
+
+    Raises:
+        PhysaiError: there is no such task, a setting is wrong, or the folder holds a run.
+    """
     from physai.train.runners.checkpoint import CHECKPOINT_FILE
 
-    source, config = _configured(arguments)
+    source, config = configured(arguments)
     folder = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
     if (folder / CHECKPOINT_FILE).exists():
         raise CheckpointError(
@@ -272,7 +275,7 @@ def _name(source: "RunTaskSource") -> str:
     return Path(source.task).stem if source.task.endswith(".py") else source.task
 
 
-def _configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainConfig"]:
+def configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainConfig"]:
     """The task of a new run and its settings: the task's, then the initial network's, the file's, the options'."""
     from physai.train.config import read_settings, with_options, with_settings
     from physai.train.presets import settings_of
@@ -291,8 +294,8 @@ def _configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainC
         settings = read_settings(arguments.config)
         config = with_settings(config, settings, source=str(arguments.config))
         named |= set(settings)
-    options = dict(_option(text) for text in arguments.options)
-    for name in ("num_envs", "seed", "iterations", "engine"):
+    options = dict(option_pair(text) for text in arguments.options)
+    for name in ("num_envs", "seed", "iterations", "engine", "staleness"):
         if getattr(arguments, name) is not None:
             options[name] = str(getattr(arguments, name))
     if "engine" not in named:
@@ -322,8 +325,13 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.sim.robots import robot_names
     from physai.train.runners.run_config import load_config
 
-    source, config, _ = load_config(arguments.resume)
-    kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher"]
+    source, config, origin = load_config(arguments.resume)
+    if "preferences.reward_model" in origin:
+        raise PhysaiError(
+            f"{arguments.resume} learned from preferences, whose reward `physai train` does not know; start again with "
+            "physai finetune or physai prefer train"
+        )
+    kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher", "staleness"]
     if not arguments.task:
         # A robot from a file has to be named again, so --robot is allowed with it.
         kept += (
@@ -335,7 +343,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
     if not arguments.task:
-        _require_built_in(source.task, arguments.resume)
+        require_built_in(source.task, arguments.resume)
     named = arguments.task and not Path(arguments.task).is_dir()
     if named and Path(arguments.task).name != Path(source.task).name:
         # The contract check that follows reports how the two tasks differ.
@@ -347,23 +355,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     return arguments.resume, source, config
 
 
-def _require_built_in(task: str, run: Path) -> None:
-    """Raises TaskError for the task file of a run, which the user has to name."""
-    from physai.sim.policies.kept_task import kept_task
-    from physai.sim.tasks.registry import BUILT_IN
-
-    if task in BUILT_IN:
-        return
-    kept = kept_task(run)
-    copy = None if kept is None else kept.source
-    ways = "name it" if copy is None else f"read {copy} and name its folder, {run}, or another file"
-    raise TaskError(
-        f"{run} was trained with the task file {task[:256]!r}, and no Python file is run because another file names "
-        f"it; {ways}: physai train TASK --resume {run}"
-    )
-
-
-def _option(text: str) -> tuple[str, str]:
+def option_pair(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
         raise PhysaiError(f"--set {text}: expected key=value")
@@ -375,7 +367,7 @@ def _print_settings(arguments: argparse.Namespace) -> int:
     from physai.train.config import describe_settings
 
     arguments.options = [text for text in arguments.options if text != "help"]
-    print(describe_settings(_configured(arguments)[1] if arguments.task else None))
+    print(describe_settings(configured(arguments)[1] if arguments.task else None))
     return 0
 
 
@@ -385,12 +377,12 @@ def _each_seed(arguments: argparse.Namespace) -> int:
 
     check_options(arguments)
     seeds = parse_seeds(arguments.seeds)
-    source, _ = _configured(arguments)
+    source, _ = configured(arguments)
     base: Path = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
     for seed in seeds:
         folder = base / f"seed-{seed}"
         one = argparse.Namespace(**{**vars(arguments), "seeds": None, "seed": seed, "out": folder})
-        state = unfinished(folder, lambda one=one: _configured(one)[1])
+        state = unfinished(folder, lambda one=one: configured(one)[1])
         if state == "finished":
             _say(f"{folder} has ended")
             continue

@@ -7,6 +7,8 @@ import json
 import re
 import sys
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,24 +16,34 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import key_values
+from physai.train.cli.generators import ray_address
 
 if TYPE_CHECKING:
     from physai.train.stages.model import Platform, Workflow
+    from physai.train.stages.places.place import Place
     from physai.train.stages.runner import StageReport
+    from physai.train.stages.store import Store
 
 _STYLES = {"done": "green", "cached": "dim", "failed": "red", "skipped": "red"}
+_LIMITS = ("cpus", "gpus", "memory")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser(
         "run",
-        help="run the stages on this computer",
-        description="Run the stages of a workflow on this computer, independent ones at the same time. "
+        help="run the stages, here or on a Ray cluster",
+        description="Run the stages of a workflow, independent ones at the same time, on this computer or on Ray. "
         "A stage with an earlier result of the same command and inputs is not run again. Exit code 0: every stage has "
         "a result; 1: one failed.",
     )
     run.add_argument("--folder", type=Path, metavar="DIR", help="results and logs (default: runs/NAME-workflow)")
+    run.add_argument(
+        "--cache",
+        metavar="ADDRESS",
+        help="share results with other computers at s3://BUCKET/PREFIX or a folder; who can write there decides what "
+        "your stages produce",
+    )
     run.add_argument("--until", metavar="STAGE", help="run only this stage and those it needs")
     run.add_argument(
         "--again",
@@ -43,6 +55,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--cpus", type=int, metavar="N", help="CPUs for stages together (default: all)")
     run.add_argument("--gpus", type=int, metavar="N", help="GPUs for stages together (default: all)")
     run.add_argument("--memory", metavar="SIZE", help="main memory for stages together, as 16Gi (default: all)")
+    run.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        type=ray_address,
+        metavar="ADDRESS",
+        help="run the stages on nodes of Ray that share the folder: auto (the cluster of RAY_ADDRESS or of this "
+        "computer, else one started here), local (one started here), or HOST:PORT of a cluster",
+    )
     check = actions.add_parser(
         "lint",
         help="list what is wrong with a workflow file",
@@ -81,6 +102,7 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     from physai.sdk.base.errors import unknown_name
     from physai.train.stages.lint import require_sound
     from physai.train.stages.runner import WorkflowRun
+    from physai.train.stages.shared_cache import SharedCache
     from physai.train.stages.store import Store
 
     started = time.monotonic()
@@ -88,10 +110,10 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
         if name not in workflow.stages:
             raise unknown_name("stage", name, workflow.stages)
     require_sound(workflow, arguments.file)
-    store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow")
-    limits = _limits(arguments)
-    with store.locked():
-        run = WorkflowRun(workflow, arguments.file.parent, store, limits, _say, again=arguments.again)
+    shared = None if arguments.cache is None else SharedCache(arguments.cache, _say)
+    store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow", shared)
+    with store.locked(), _place(arguments, store) as place:
+        run = WorkflowRun(workflow, arguments.file.parent, store, place, _say, again=arguments.again)
         reports = run.run(arguments.until)
     seconds = time.monotonic() - started
     if arguments.json:
@@ -108,9 +130,28 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     return 0 if all(report.state in ("done", "cached") for report in reports) else 1
 
 
+@contextmanager
+def _place(arguments: argparse.Namespace, store: Store) -> Generator[Place]:
+    if arguments.ray is None:
+        from physai.train.stages.places.here import Here
+
+        yield Here(_limits(arguments))
+        return
+    given = [name for name in _LIMITS if getattr(arguments, name) is not None]
+    if given:
+        raise PhysaiError(f"--{given[0]} limits stages on this computer, and --ray {arguments.ray} has its own limits")
+    from physai.sim.workers.cluster import connected
+    from physai.train.stages.places.ray_place import RayPlace
+
+    with ExitStack() as stack:
+        yield RayPlace(
+            lambda: stack.enter_context(connected(arguments.ray, processors=1)), lambda: store.begin("nodes")
+        )
+
+
 def _limits(arguments: argparse.Namespace) -> Any:
     from physai.train.stages.model import Resources
-    from physai.train.stages.resources import Limits
+    from physai.train.stages.places.resources import Limits
 
     asked: dict[str, int] = {}
     for name, least in (("cpus", 1), ("gpus", 0)):
@@ -165,7 +206,8 @@ def _emit(workflow: Workflow, arguments: argparse.Namespace) -> int:
     if arguments.json:
         text = json.dumps(documents if len(documents) > 1 else documents[0], indent=2) + "\n"
     else:
-        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=4096)
+        # ASCII, so that no terminal or pipe with another encoding changes a word on the way.
+        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=False, width=4096)
     if arguments.out is None:
         sys.stdout.write(text)
     else:

@@ -3,26 +3,24 @@
 import copy
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from physai.sim.tasks.task import Task
+from physai.sim.workers.cluster import ClusterError
 from physai.train.algorithms.ppo import Rollout
+from physai.train.cluster.dealing import OF_WORLDS, joined_arrays, part
 from physai.train.cluster.executor import Executor, GeneratorLostError
+from physai.train.cluster.filling import fill
 from physai.train.cluster.generator import Arrays, Chunk, Order, as_arrays, as_tensors, pack
-from physai.train.cluster.shares import ClusterError, shares
+from physai.train.cluster.shares import shares
 from physai.train.config import TrainConfig
-from physai.train.models.numpy_policy import as_tensor
-from physai.train.runners.collector import Learner, Played, add_values
+from physai.train.runners.collector import Learner
 
 MAX_LOSSES = 5
 """How often a generator may be lost in a row before the run ends."""
-_OF_WORLDS = ("environment", "memory", "sensors", "commands", "critic")
-"""Entries of a collector's state whose arrays have the world as their first axis; the others are equal everywhere."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,28 +77,12 @@ class ClusterCollector:
         chunks = self._chunks(Order(self._number, self._curriculum))
         self._number += 1
         self._states = [chunk.state for chunk in chunks]
-        for name in chunks[0].columns:
-            worlds = 0 if name == "hidden" else 1
-            joined = np.concatenate([chunk.columns[name] for chunk in chunks], axis=worlds)
-            getattr(rollout, name).copy_(as_tensor(joined))
-        played = joined_played([_played(chunk) for chunk in chunks])
-        add_values(rollout, played, self.learner)
+        played = fill(rollout, chunks, self.learner, metrics=self._metrics)
         outcomes = played.outcomes.flatten()
         self._judged = torch.cat([self._judged, outcomes[outcomes >= 0.0]])[-self._config.num_envs :]
         self._curriculum = self._config.curriculum(self._curriculum, self.success)
         self.diverged += sum(chunk.diverged for chunk in chunks)
-        self._summarise(rollout, chunks, played)
         return rollout
-
-    def _summarise(self, rollout: Rollout, chunks: Sequence[Chunk], played: Played) -> None:
-        worlds = self._config.num_envs
-        rollout.reward_terms = {
-            name: sum(chunk.reward_terms[name] * count for chunk, (_, count) in zip(chunks, self._shares, strict=True))
-            / worlds
-            for name in chunks[0].reward_terms
-        }
-        values = {name: played.metrics[name] for name in self._metrics if name in played.metrics}
-        rollout.metrics = {name: float(x.sum()) / len(x) for name, x in values.items()}
 
     def _start(self) -> None:
         if not self._started:
@@ -154,7 +136,7 @@ class ClusterCollector:
             self._insist(lambda which=which: self._note_state(which), again=lambda _: None)
         parts = cast("list[Arrays]", self._states)
         return {
-            **as_tensors({name: _joined([part[name] for part in parts]) for name in _OF_WORLDS}),
+            **as_tensors({name: joined_arrays([one[name] for one in parts]) for name in OF_WORLDS}),
             "generator": torch.tensor(parts[0]["generator"]),
             "judged": self._judged,
             "curriculum": torch.tensor(self._curriculum, dtype=torch.float64),
@@ -175,10 +157,7 @@ class ClusterCollector:
         if worlds != self._config.num_envs:
             raise ValueError(f"state of {worlds} worlds, not {self._config.num_envs}")
         arrays = as_arrays(state)
-        self._states = [
-            {**arrays, **{name: _part(arrays[name], share.first, count) for name in _OF_WORLDS}}
-            for share, count in self._shares
-        ]
+        self._states = [part(arrays, share, count) for share, count in self._shares]
         self._judged = state["judged"][-worlds:]
         self._curriculum = float(state["curriculum"])
         self._started = False
@@ -190,54 +169,3 @@ class ClusterCollector:
             ClusterError: always.
         """
         raise ClusterError("generators work for one process that learns; start it without --gpus and torchrun")
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    if isinstance(parts[0], dict):
-        names = cast("dict[str, Any]", parts[0])
-        return {name: _joined([part[name] for part in parts]) for name in names}
-    return np.concatenate(parts)
-
-
-def _part(arrays: Any, first: int, count: int) -> Any:
-    if isinstance(arrays, dict):
-        entries = cast("dict[str, Any]", arrays)
-        return {name: _part(value, first, count) for name, value in entries.items()}
-    return arrays[first : first + count]
-
-
-def _played(chunk: Chunk) -> Played:
-    return Played(**as_tensors(chunk.played))
-
-
-def joined_played(parts: Sequence[Played]) -> Played:
-    """What was played in all worlds, given what was in each share of them, in their order."""
-    outcomes = [part.outcomes for part in parts]
-    judged = [x >= 0.0 for x in outcomes]
-    names = sorted({name for part in parts for name in part.metrics})
-    metrics = {name: _in_order(judged, [part.metrics.get(name) for part in parts]) for name in names}
-    return Played(
-        outcomes=torch.cat(outcomes, dim=1),
-        metrics=metrics,
-        cut=torch.cat([part.cut for part in parts], dim=1),
-        final_critic=_in_order([part.cut for part in parts], [part.final_critic for part in parts]),
-        last_critic=torch.cat([part.last_critic for part in parts]),
-    )
-
-
-def _in_order(masks: Sequence[Tensor], values: Sequence[Tensor | None]) -> Tensor:
-    """Values of marked steps and worlds, by steps, then by worlds, given those of each share in that order.
-
-    Args:
-        masks: which steps and worlds each share has values of, bool, (T, N).
-        values: the values, (number marked, …); None for a share that has none.
-    """
-    present = next(x for x in values if x is not None)
-    whole = torch.cat(list(masks), dim=1)
-    table = torch.zeros((*whole.shape, *present.shape[1:]), dtype=present.dtype)
-    first = 0
-    for mask, value in zip(masks, values, strict=True):
-        if value is not None:
-            table[:, first : first + mask.shape[1]][mask] = value
-        first += mask.shape[1]
-    return table[whole]

@@ -1,10 +1,11 @@
 """Where generators run: what the trainer asks of it, and the answer for a process alone."""
 
+import copy
 from typing import Any, Protocol
 
 from physai.sim.tasks.task import Task
+from physai.sim.workers.cluster import ClusterError
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
-from physai.train.cluster.shares import ClusterError
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 
@@ -31,6 +32,10 @@ class Executor(Protocol):
 
     def submit(self, which: int, order: Order, weights: Any) -> None:
         """Asks a generator for a chunk."""
+        ...
+
+    def answered(self, timeout_s: float) -> bool:
+        """Waits that long for a chunk [s]; whether one is there, or its generator was lost."""
         ...
 
     def next_chunk(self) -> tuple[int, Chunk]:
@@ -78,10 +83,15 @@ class InProcess:
         """Notes the order."""
         self._asked.append((which, order, weights))
 
+    def answered(self, timeout_s: float) -> bool:
+        """Whether there is an order to execute."""
+        return bool(self._asked)
+
     def next_chunk(self) -> tuple[int, Chunk]:
         """Executes the oldest order."""
         which, order, weights = self._asked.pop(0)
-        return which, self._generators[which].collect(order, weights)
+        # A copy, as from another process: the generator's next chunk is in the same memory.
+        return which, copy.deepcopy(self._generators[which].collect(order, weights))
 
     def state(self, which: int) -> Arrays:
         """Where the worlds stand."""

@@ -1,13 +1,16 @@
 """Generators for a run: where they are, and what does not go with them."""
 
+import dataclasses
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 
 from physai.sim.tasks.task import Task
+from physai.sim.workers.cluster import ClusterError, check_address, connected
+from physai.train.cluster.async_collector import AsyncCollector
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.executor import Executor, InProcess
-from physai.train.cluster.ray_executor import RayExecutor, check_address, connected
-from physai.train.cluster.shares import ClusterError, shares
+from physai.train.cluster.ray_executor import RayExecutor
+from physai.train.cluster.shares import equal_shares, shares
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Learner
 from physai.train.runners.run_config import RunTaskSource
@@ -20,12 +23,12 @@ def check_generators(config: TrainConfig, generators: int, address: str | None) 
     Args:
         config: settings of the run.
         generators: how many.
-        address: see `physai.train.cluster.ray_executor.connected`; None for generators in this process.
+        address: see `physai.sim.workers.cluster.connected`; None for generators in this process.
 
     Raises:
         ClusterError: something does not, with the way out.
     """
-    shares(config.num_envs, generators)
+    (equal_shares if config.staleness else shares)(config.num_envs, generators)
     if address is not None:
         check_address(address)
     if config.engine != "mujoco":
@@ -43,7 +46,7 @@ def check_generators(config: TrainConfig, generators: int, address: str | None) 
 @contextmanager
 def generators_of(
     task: Task, source: RunTaskSource, config: TrainConfig, *, generators: int, address: str | None
-) -> Generator[Callable[[Learner], ClusterCollector]]:
+) -> Generator[Callable[[Learner], ClusterCollector | AsyncCollector]]:
     """Has generators at hand while the block runs; yields what makes a trainer's collector of them.
 
     Args:
@@ -51,17 +54,32 @@ def generators_of(
         source: where every computer finds it.
         config: settings of the run.
         generators: how many share the worlds.
-        address: see `physai.train.cluster.ray_executor.connected`; None for generators in this process.
+        address: see `physai.sim.workers.cluster.connected`; None for generators in this process.
 
     Raises:
         ClusterError: the cluster cannot be joined.
         MissingExtraError: ray is not installed.
     """
     with ExitStack() as stack:
+        played = chunk_config(config)
         if address is None:
-            executor: Executor = InProcess(task, config, num_threads=engine_threads(config))
+            executor: Executor = InProcess(task, played, num_threads=engine_threads(config))
         else:
-            ray = stack.enter_context(connected(address, generators=generators))
-            executor = RayExecutor(ray, source, config)
-        stack.callback(executor.close)
-        yield lambda learner: ClusterCollector(task, config, learner, executor, generators=generators)
+            ray = stack.enter_context(connected(address, processors=generators))
+            executor = RayExecutor(ray, source, played)
+
+        def collector(learner: Learner) -> ClusterCollector | AsyncCollector:
+            if config.staleness == 0:
+                stack.callback(executor.close)
+                return ClusterCollector(task, config, learner, executor, generators=generators)
+            background = address is not None
+            made = AsyncCollector(task, config, learner, executor, generators=generators, background=background)
+            stack.callback(made.close)
+            return made
+
+        yield collector
+
+
+def chunk_config(config: TrainConfig) -> TrainConfig:
+    """The settings that generators play a segment with."""
+    return dataclasses.replace(config, horizon=config.horizon // config.segments, segments=1, minibatches=1)

@@ -1,30 +1,21 @@
 """Generators on Ray: each an actor in a process of its own, on this computer or another one."""
 
-import dataclasses
-import logging
 import os
-import re
-import secrets
 import socket
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.policies.resolve import absolute
+from physai.sim.workers.cluster import ClusterError, brief, require_same_versions, versions
 from physai.train.cluster.executor import GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
-from physai.train.cluster.shares import ClusterError
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 from physai.train.runners.run_config import RunTaskSource
 
-ANSWER_S = 10.0
-"""How long the head of a cluster may take to accept a connection [s]."""
 START_S = 180.0
 """How long a generator may take to start, for instance while a cluster starts another computer [s]."""
 LEAST_PATIENCE_S = 60.0
@@ -33,9 +24,6 @@ PATIENCE = 20.0
 """How much longer a chunk may take than the longest before."""
 _SAME = ("physai-sdk", "torch", "mujoco", "numpy")
 """Packages that must have the same version everywhere, because numbers depend on them."""
-_ADDRESS = re.compile(r"[\w.-]{1,253}:\d{1,5}|\[[0-9a-fA-F:.]{2,45}\]:\d{1,5}")
-
-logger = logging.getLogger(__name__)
 
 
 class GeneratorActor:
@@ -51,8 +39,7 @@ class GeneratorActor:
     ) -> dict[str, str]:
         """Builds the worlds; returns versions of what computes them, and the process."""
         self._generator = RolloutGenerator(source.load(), config, share, count, num_threads=1, state=state)
-        versions = {name: metadata.version(name) for name in _SAME}
-        return {**versions, "pid": str(os.getpid()), "host": socket.gethostname()}
+        return {**versions(_SAME), "pid": str(os.getpid()), "host": socket.gethostname()}
 
     def collect(self, order: Order, weights: Weights) -> Chunk:
         """See `RolloutGenerator`."""
@@ -80,7 +67,7 @@ class RayExecutor:
             source: where every computer finds the task.
             config: settings of the run.
         """
-        self._ray, self._source, self._config = ray, _absolute(source), config
+        self._ray, self._source, self._config = ray, absolute(source), config
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(GeneratorActor)
         self._actors: dict[int, Any] = {}
@@ -113,6 +100,11 @@ class RayExecutor:
     def submit(self, which: int, order: Order, weights: Any) -> None:
         """Asks an actor for a chunk."""
         self._asked[which] = self._actors[which].collect.remote(order, weights), time.monotonic()
+
+    def answered(self, timeout_s: float) -> bool:
+        """Waits that long for a chunk [s]; whether one is there, or its actor's process died."""
+        asked = [reference for reference, _ in self._asked.values()]
+        return bool(asked and self._ray.wait(asked, num_returns=1, timeout=timeout_s)[0])
 
     def next_chunk(self) -> tuple[int, Chunk]:
         """The next chunk of any actor.
@@ -163,12 +155,7 @@ class RayExecutor:
                 "add computers with `ray start --address`"
             )
         about: dict[str, str] = self._get(which, self._begun[which])
-        for name in _SAME:
-            if about[name] != metadata.version(name):
-                raise ClusterError(
-                    f"{about['host']} has {name} {about[name]}, this computer {metadata.version(name)}; numbers would "
-                    "differ, so install the same version on all"
-                )
+        require_same_versions(about["host"], {name: about[name] for name in _SAME})
         self.processes[which] = about["host"], int(about["pid"])
 
     def _get(self, which: int, reference: Any, *, timeout_s: float | None = None) -> Any:
@@ -180,124 +167,9 @@ class RayExecutor:
                 raise error.cause from None
             raise ClusterError(f"generator {which} failed: {error.cause!r}") from error
         except exceptions.RayError as error:
-            raise GeneratorLostError(which, _brief(error)) from error
+            raise GeneratorLostError(which, brief(error)) from error
 
     def close(self) -> None:
         """Ends all actors."""
         for which in list(self._actors):
             self._end(which)
-
-
-def _brief(error: Exception) -> str:
-    """The beginning of a message of Ray, which gives many lines."""
-    return " ".join(str(error).split()).partition(" class_name:")[0][:200]
-
-
-def _absolute(source: RunTaskSource) -> RunTaskSource:
-    """The source with paths that hold in other working folders, too."""
-    changed = {
-        name: str(Path(value).resolve())
-        for name in ("task", "robot")
-        if (value := getattr(source, name)) is not None and Path(value).is_file()
-    }
-    return dataclasses.replace(source, **changed)
-
-
-def check_address(address: str) -> None:
-    """Raises ClusterError for what is neither `auto`, `local` nor HOST:PORT."""
-    if address in ("auto", "local") or _ADDRESS.fullmatch(address):
-        return
-    way = "run the command on the cluster, for instance with `ray job submit`" if address.startswith("ray:") else ""
-    raise ClusterError(
-        f"--ray {address[:80]!r}: expected auto, local, or HOST:PORT of a cluster that `ray start` began"
-        + (f"; {way}" if way else "")
-    )
-
-
-def ray_version() -> str:
-    """Version of the package.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
-    try:
-        return metadata.version("ray")
-    except metadata.PackageNotFoundError as error:
-        raise MissingExtraError("--ray needs ray: pip install 'physai-sdk[cluster]'") from error
-
-
-@contextmanager
-def connected(address: str, *, generators: int) -> Generator[Any]:
-    """Connects with a Ray cluster while the block runs; yields the module `ray`.
-
-    Args:
-        address: `auto` joins the cluster that RAY_ADDRESS names or that runs on this computer, and starts one of this
-            computer alone if there is none; `local` always does that; HOST:PORT joins that cluster.
-        generators: processors that a cluster of this computer alone has at least.
-
-    Raises:
-        MissingExtraError: ray is not installed.
-        ClusterError: no cluster answers, or it has another version.
-    """
-    check_address(address)
-    # Nothing is reported to Ray's authors, and no warnings about accelerators that we do not ask for.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray  # type: ignore[import-untyped]
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"--ray needs {error.name}: pip install 'physai-sdk[cluster]'") from error
-    module: Any = ray
-    if module.is_initialized():
-        # The caller that connected this process also disconnects it.
-        yield module
-        return
-    _connect(module, address, generators)
-    try:
-        yield module
-    finally:
-        module.shutdown()
-
-
-def _require_answer(address: str) -> None:
-    """Refuse an address at which nothing listens: Ray itself waits for it for minutes, and says nothing meanwhile."""
-    check_address(address)
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
-    except (OSError, OverflowError) as error:
-        raise ClusterError(
-            f"--ray {address}: no cluster answers there within {ANSWER_S:g} s: {error}; start one with `ray start "
-            "--head`, or use --ray local"
-        ) from error
-
-
-def _connect(ray: Any, address: str, generators: int) -> None:
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    named = os.environ.get("RAY_ADDRESS")
-    joined = named if address == "auto" and named else address
-    if joined == "auto":
-        try:
-            ray.init(address="auto", **quiet)
-            return
-        except ConnectionError:
-            joined = "local"
-    if joined != "local":
-        _require_answer(joined)
-        try:
-            ray.init(address=joined, **quiet)
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise ClusterError(
-                f"--ray {joined}: cannot join this cluster: {_brief(error)}; start it with `ray start --head`, or use "
-                "--ray local"
-            ) from error
-        return
-    # For this cluster only; without it Ray writes one into the home folder, which may be read-only.
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # Workers have niceness 15 otherwise, and wait for whatever else this computer does.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    processors = max(generators, len(os.sched_getaffinity(0)))
-    try:
-        ray.init(address="local", num_cpus=processors, include_dashboard=False, **quiet)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ClusterError(f"--ray {address}: Ray does not start on this computer: {_brief(error)}") from error

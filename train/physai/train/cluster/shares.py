@@ -2,7 +2,7 @@
 
 import itertools
 
-from physai.sdk.base.errors import PhysaiError
+from physai.sim.workers.cluster import ClusterError
 from physai.train.runners.collector import Share
 
 BLOCK = 16
@@ -10,10 +10,6 @@ BLOCK = 16
 what is left over, or fewer rows, by other routines, which round differently. Shares that begin at multiples of it and
 are no smaller give each world the rounding that it has where one process steps all; measured, not promised by MKL."""
 MAX_GENERATORS = 1024
-
-
-class ClusterError(PhysaiError):
-    """Generators cannot be started, do not fit the run, or keep failing."""
 
 
 def shares(worlds: int, generators: int) -> list[tuple[Share, int]]:
@@ -40,3 +36,19 @@ def shares(worlds: int, generators: int) -> list[tuple[Share, int]]:
         )
     bounds = [*(BLOCK * (blocks * number // generators) for number in range(generators)), worlds]
     return [(Share(first, worlds), end - first) for first, end in itertools.pairwise(bounds)]
+
+
+def equal_shares(worlds: int, generators: int) -> list[tuple[Share, int]]:
+    """As `shares`, of as many worlds each, so that chunks can stand for one another in a batch.
+
+    Raises:
+        ClusterError: that is not possible.
+    """
+    parts = shares(worlds, generators)
+    if len({count for _, count in parts}) > 1:
+        unit = BLOCK * generators
+        raise ClusterError(
+            f"--staleness takes equal shares, and {worlds} worlds are not {generators} such of blocks of {BLOCK}; "
+            f"simulate --num-envs {unit * max(1, round(worlds / unit))}, or start another number of generators"
+        )
+    return parts

@@ -8,11 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from physai.sdk.base.errors import ExportError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.diff import require_same
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.policy.run_identity import sign_policy
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
@@ -57,6 +59,7 @@ def export_policy(
     folder: Path,
     *,
     provenance: Mapping[str, str],
+    key: Ed25519PrivateKey | None = None,
     states: int = 1000,
     progress: Callable[[float], None] | None = None,
 ) -> ExportReport:
@@ -69,6 +72,7 @@ def export_policy(
         task: its task; the task's twin provides the states to compare in.
         folder: output folder; created if missing.
         provenance: where the policy comes from, for the metadata.
+        key: private key of the run that the provenance names.
         states: visited states to compare in.
         progress: called with the fraction of the work done, in (0, 1].
 
@@ -89,6 +93,8 @@ def export_policy(
     visits = visit(graph, task, states=states, progress=lambda share: report(0.5 * share))
     model = build_onnx(graph, header)
     data = model.SerializeToString(deterministic=True)
+    if key is not None:
+        data = sign_policy(data, key)
     report(0.9)
     policy = OnnxPolicy(data, source=POLICY_FILE)
     differences = check_states(policy, graph, visits)

@@ -24,6 +24,7 @@ from physai.sdk.onnx.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, 
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, PolicyHeader
 from physai.sdk.policy.parity import SOURCE_KEY, command_errors, greatest_error
+from physai.sdk.policy.run_identity import without_signature
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.train.quantize.choice import Choice, ComparePairs, Comparison, choose
@@ -152,7 +153,7 @@ class _Setup:
 
     original: Original
     header: PolicyHeader
-    """The float graph's header."""
+    """The float graph's header, without the signature, which is of its bytes."""
     states: VisitedStates
     folder: Path
     quantiser: Quantiser
@@ -174,7 +175,10 @@ def _set_up(
     targets, unbuilt = _targets() if tensorrt else ((), "not requested")
     return _Setup(
         original=original,
-        header=policy.header,
+        header=replace(
+            policy.header,
+            provenance={**without_signature(policy.header.provenance), SOURCE_KEY: states.policy_sha256},
+        ),
         states=states,
         folder=folder,
         quantiser=Quantiser(original.data, states.calibration, source=source),

@@ -6,6 +6,7 @@ It holds only tensors, numbers and text and is loaded without unpickling code (`
 
 import dataclasses
 import io
+import logging
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +15,25 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError, TaskError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.diff import require_same
 from physai.sdk.contract.io import parse_contract
+from physai.sdk.policy.run_identity import FACTS_KEY, ID_KEY, Run
 from physai.sim.policies.kept_task import kept_task
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import load_twin
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.runners.run_config import load_config
+from physai.train.runners.identity import KEY_FILE, run_key
+from physai.train.runners.run_config import CHECKPOINT_FILE, CONFIG_FILE, load_config
 from physai.train.runners.runner import Trainer, build_graph
 
-CHECKPOINT_FILE = "checkpoint.pt"
+logger = logging.getLogger(__name__)
+
 FORMAT_VERSION = 1
 MAX_CHECKPOINT_BYTES = 4 << 30
 
@@ -50,6 +55,8 @@ class LoadedRun:
     config: TrainConfig
     graph: PolicyGraph
     provenance: dict[str, str]
+    key: Ed25519PrivateKey | None = None
+    """Signs exported policies; None if the folder does not hold the run's key."""
 
 
 def save_checkpoint(trainer: Trainer, folder: Path) -> None:
@@ -62,7 +69,7 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
     if parts is None:
         return
     data = io.BytesIO()
-    torch.save(_state(trainer, parts), data)
+    torch.save({**_state(trainer, parts), "run": _run_id(folder)}, data)
     if data.tell() > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(
             f"the checkpoint would have {data.tell()} bytes, the limit is {MAX_CHECKPOINT_BYTES}; use fewer worlds"
@@ -72,6 +79,25 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
     except OSError as error:
         kept = "the previous one is kept" if (folder / CHECKPOINT_FILE).exists() else "there is no previous one"
         raise CheckpointError(f"cannot save checkpoint in {folder}: {error.strerror or error}; {kept}") from error
+
+
+def _run_id(folder: Path) -> str:
+    """Id of the run that a folder is of; empty if it names none, or is none yet."""
+    return load_config(folder)[2].get(ID_KEY, "") if (folder / CONFIG_FILE).exists() else ""
+
+
+def _require_run(saved: str, folder: Path) -> None:
+    """Raises CheckpointError for the checkpoint of another run than its folder is of."""
+    stated = _run_id(folder)
+    if saved != stated:
+        raise CheckpointError(
+            f"{folder / CHECKPOINT_FILE} is of {_named(saved)}, {folder / CONFIG_FILE} of {_named(stated)}; restore "
+            "the one that was changed from a copy"
+        )
+
+
+def _named(run: str) -> str:
+    return f"the run {run[:64]}" if run else "a run without identity"
 
 
 def _part(trainer: Trainer) -> dict[str, Any]:
@@ -105,7 +131,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     """Reads a run's checkpoint.
 
     Raises:
-        CheckpointError: it is missing, damaged, too large or of another format.
+        CheckpointError: it is missing, damaged, too large, of another format, or of another run than its folder.
     """
     path = folder / CHECKPOINT_FILE
     if not path.is_file():
@@ -126,6 +152,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
     if not isinstance(state.get("contract"), str):
         raise CheckpointError(f"{path}: damaged: it has no contract")
+    _require_run(str(state.pop("run", "")), folder)
     return state
 
 
@@ -254,4 +281,21 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
         origin |= {key: value for key, value in kept.names.items() if value}
         origin |= kept.hashes
     entries = {**recorded, **origin, "iteration": str(iteration), "run": folder.resolve().name}
-    return LoadedRun(folder=folder, task=loaded, config=config, graph=graph, provenance=entries)
+    key = _key(folder, entries)
+    if key is None:
+        entries = {name: value for name, value in entries.items() if name not in (ID_KEY, FACTS_KEY)}
+    return LoadedRun(folder=folder, task=loaded, config=config, graph=graph, provenance=entries, key=key)
+
+
+def _key(folder: Path, entries: Mapping[str, str]) -> Ed25519PrivateKey | None:
+    """The key of a run that has an identity; a warning if it is not there."""
+    if ID_KEY not in entries:
+        return None
+    run = Run.parse(entries[FACTS_KEY], source=str(folder / CONFIG_FILE))
+    key = run_key(folder, run)
+    if key is None:
+        logger.warning(
+            "%s is missing, so an exported policy does not name the run %s…; copy it from where the run was trained",
+            *(folder / KEY_FILE, run.id[:12]),
+        )
+    return key

@@ -4,17 +4,13 @@ import dataclasses
 import fcntl
 import json
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, with_config
+from pydantic import ConfigDict, Field, with_config
 
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import CheckpointError, TaskError
@@ -22,14 +18,25 @@ from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.io import CONTRACT_FILE, load_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen
+from physai.sdk.policy.run_identity import MAX_FACTS_BYTES, Run
 from physai.sim.policies.kept_task import FOLDER, TWIN_FILE, keep_task, kept_task
 from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.tasks.task import Task
 from physai.sim.twin.measured_task import training_task
 from physai.sim.twin.twin import load_twin
 from physai.train.config import RENAMED, TrainConfig
+from physai.train.runners.identity import (
+    MAX_SESSIONS,
+    SESSION_KEYS,
+    combined,
+    new_run,
+    provenance,
+    recorded_run,
+    session_facts,
+)
 
 CONFIG_FILE = "config.json"
+CHECKPOINT_FILE = "checkpoint.pt"
 FORMAT_VERSION = 1
 MAX_CONFIG_BYTES = 1 << 20
 _LOCK_FILE = ".lock"
@@ -120,6 +127,10 @@ class _Config(Frozen):
     source: RunTaskSource
     config: TrainConfig
     provenance: dict[str, str]
+    run: Annotated[str, Field(max_length=MAX_FACTS_BYTES)] | None = None
+    """Facts of the run; None for runs of older versions."""
+    sessions: Annotated[tuple[dict[str, str], ...], Field(max_length=MAX_SESSIONS)] = ()
+    """Circumstances of later sessions that differ from all before."""
 
 
 _KIND = DocumentKind(
@@ -150,8 +161,11 @@ def begin_run(
         CheckpointError: the folder cannot be created or written.
         TaskError: a copy cannot be written.
     """
-    save_config(folder, source, config, task.contract, origin=origin)
-    return keep_task(folder, task, task=source.task, robot=source.robot, preset=source.preset, twin=source.twin)
+    _make_folder(folder)
+    notes = keep_task(folder, task, task=source.task, robot=source.robot, preset=source.preset, twin=source.twin)
+    run = new_run(folder, config, task.contract, twin=source.twin, origin=origin or {})
+    save_config(folder, source, config, task.contract, origin=origin, run=run)
+    return notes
 
 
 def save_config(
@@ -161,8 +175,9 @@ def save_config(
     contract: PolicyContract,
     *,
     origin: Mapping[str, str] | None = None,
+    run: Run | None = None,
 ) -> None:
-    """Writes the resolved configuration, versions, commit and contract of a run.
+    """Writes the resolved configuration, versions, commit, contract and identity of a run.
 
     Raises:
         CheckpointError: the folder cannot be created or written.
@@ -172,21 +187,63 @@ def save_config(
         "source": dataclasses.asdict(source),
         "config": dataclasses.asdict(config),
         "provenance": {**provenance(config), **(origin or {})},
+        **({} if run is None else {"run": run.text}),
     }
+    _make_folder(folder)
+    _write_config(folder, document)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
         save_contract(contract, folder / CONTRACT_FILE)
     except OSError as error:
         raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
 
 
-def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str]]:
-    """Reads `save_config` back.
+def begin_session(folder: Path, origin: Mapping[str, str]) -> None:
+    """Record the circumstances of a session that resumes a run, if they differ from those of all sessions before.
+
+    Args:
+        folder: run folder.
+        origin: entries of the provenance that hold for this session.
 
     Raises:
-        CheckpointError: the folder is not a run folder or its configuration is damaged.
+        CheckpointError: the configuration cannot be read or written.
     """
+    document, raw = _read_config(folder)
+    sessions = list(document.sessions)
+    now = session_facts(origin)
+    first = {name: value for name, value in document.provenance.items() if name in SESSION_KEYS}
+    if now not in (first, *sessions):
+        # What is dropped, if ever, lies between the first sessions and the last.
+        _write_config(folder, {**raw, "sessions": [*sessions[: MAX_SESSIONS - 1], now]})
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
+
+
+def _write_config(folder: Path, document: Mapping[str, object]) -> None:
+    try:
+        write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
+
+
+def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str]]:
+    """Reads `save_config` back; the provenance names the run and combines its sessions.
+
+    Raises:
+        CheckpointError: the folder is not a run folder, its configuration is damaged, or it is not that of its run.
+    """
+    document, raw = _read_config(folder)
+    run = None if document.run is None else recorded_run(document.run, raw["config"], folder / CONFIG_FILE)
+    entries = combined([document.provenance, *document.sessions])
+    return document.source, document.config, {**entries, **(run.provenance if run else {})}
+
+
+def _read_config(folder: Path) -> tuple[_Config, dict[str, Any]]:
+    """The configuration, and as it is written."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
@@ -195,34 +252,11 @@ def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str
             data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    written = data
     # Keys as written by physai 0.1; the parser below rejects all other unknown keys.
     for old, new in RENAMED.items():
         data = data.replace(f'"{old}":'.encode(), f'"{new}":'.encode())
-    document = _KIND.parse(_Config, data, source=str(path))
-    return document.source, document.config, document.provenance
-
-
-def provenance(config: TrainConfig) -> dict[str, str]:
-    """Seed, commit, versions and command line of a run."""
-    versions = {name: metadata.version(name) for name in ("physai-sdk", "torch", "mujoco", "numpy")}
-    return {
-        "seed": str(config.seed),
-        "git_commit": git_commit(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "command": " ".join(["physai", *sys.argv[1:]])[:4096],
-        **{f"version.{name}": version for name, version in versions.items()},
-    }
-
-
-def git_commit() -> str:
-    """Commit of this package's repository, with `+changes` if the tree is dirty; empty for an installed package."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    return _KIND.parse(_Config, data, source=str(path)), json.loads(written)
 
 
 def run_contract(folder: Path) -> PolicyContract:

@@ -46,6 +46,8 @@ class IterationStats:
     update: UpdateStats
     reward_terms: dict[str, float] = field(default_factory=dict[str, float])
     metrics: dict[str, float] = field(default_factory=dict[str, float])
+    asynchronous: dict[str, float] = field(default_factory=dict[str, float])
+    """See `Rollout.asynchronous`."""
     diverged_episodes: int = 0
 
 
@@ -220,7 +222,7 @@ class Trainer:
 
     def new_rollout(self) -> Rollout:
         """An empty rollout of this run's sizes."""
-        return empty_rollout(self.graph, self.task, self.config, self.device)
+        return empty_rollout(self.graph, self.task, self.config.segmented(), self.device)
 
     def train_iteration(self) -> IterationStats:
         """Collects one rollout, learns from one, and reports.
@@ -289,6 +291,7 @@ class Trainer:
             update=update,
             reward_terms=dict(rollout.reward_terms),
             metrics=rollout.metrics,
+            asynchronous=dict(rollout.asynchronous),
             diverged_episodes=self.diverged_episodes,
         )
 

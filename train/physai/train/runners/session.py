@@ -3,7 +3,7 @@
 import math
 import signal
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from types import FrameType
 
 from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
+from physai.train.runners.mlflow_sink import MlflowSink
 from physai.train.runners.reporting import (
     CsvSink,
     LiveSink,
@@ -81,7 +82,9 @@ def run(
     time_budget_s: float | None = None,
     resume: bool = False,
     wandb_project: str | None = None,
+    mlflow_experiment: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
+    stop: Callable[[], str | None] | None = None,
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
@@ -93,7 +96,9 @@ def run(
         time_budget_s: training time after which to stop [s], earlier sessions of the run included.
         resume: continue from the folder's checkpoint.
         wandb_project: log to this Weights & Biases project, too.
+        mlflow_experiment: log to this MLflow experiment, too.
         extra_sinks: further destinations of the statistics.
+        stop: called after each iteration; a reason ends the run.
     """
     if resume:
         restore_checkpoint(trainer, folder)
@@ -107,11 +112,13 @@ def run(
             sinks += [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration), live]
             if wandb_project:
                 sinks.append(WandbSink(folder, trainer.config, wandb_project))
+            if mlflow_experiment:
+                sinks.append(MlflowSink(folder, trainer.config, mlflow_experiment))
             sinks += extra_sinks
         for sink in sinks:
             stack.callback(sink.close)
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
-        outcome = _loop(trainer, folder, sinks, request, time_budget_s)
+        outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop)
     if ranks.leads:
         save_outcome(folder, _record(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
@@ -119,7 +126,12 @@ def run(
 
 
 def _loop(
-    trainer: Trainer, folder: Path, sinks: Sequence[StatisticsSink], request: StopRequest, time_budget_s: float | None
+    trainer: Trainer,
+    folder: Path,
+    sinks: Sequence[StatisticsSink],
+    request: StopRequest,
+    time_budget_s: float | None,
+    stop: Callable[[], str | None] | None,
 ) -> TrainingOutcome:
     config, ranks = trainer.config, trainer.ranks
     begun_s = saved_s = trainer.seconds
@@ -134,6 +146,9 @@ def _loop(
             sink.write(stats)
         if ranks.any(request.requested):
             reason = STOPPED
+            break
+        if stop is not None and (asked := stop()) is not None:
+            reason = asked
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"

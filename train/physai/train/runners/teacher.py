@@ -1,36 +1,42 @@
-"""Start a run from a teacher (`--teacher`): the network first imitates a policy file, for instance a designed one.
+"""Imitate a teacher: a policy file, for instance a designed one, labels what to do in the task's worlds.
 
-The teacher plays in the task's worlds, with noise on its commands as in DART (Laskey et al., 2017), so that there are
-labels for what to do after a mistake; the actor learns them by least squares. Reinforcement learning goes on from
-there.
+The teacher plays, with noise on its commands as in DART (Laskey et al., 2017), so that there are labels for what to do
+after a mistake. In further rounds the network plays and the teacher says what it would have done, as in DAgger (Ross,
+Gordon and Bagnell, 2011), so that there are labels for the network's own mistakes. The actor learns by least squares.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.diff import require_same
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.policies.resolve import find_policy
 from physai.sim.tasks.task import Task
 from physai.train.models.numpy_policy import as_tensors, seeded
-from physai.train.models.policy_graph import PolicyGraph, State
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.demonstrations import (
+    Demonstrations,
+    action_for,
+    fit,
+    fix_statistics,
+    joined,
+    require_no_memory,
+)
 from physai.train.runners.runner import Trainer
 
 WORLDS = 64
 SAMPLES = 60_000
 """Control periods to learn from, of each kind of start, in whole episodes."""
-SETTLED = 1e7
-"""Samples that the observation statistics count as afterwards."""
 NOISE = 0.15
 """Standard deviation of the noise on the teacher's commands, in network outputs, in every second world."""
-EPOCHS, BATCH, LEARNING_RATE = 40, 512, 1e-3
+EPOCHS = 40
 CRITIC_ITERATIONS = 20
 """Iterations in which only the critic learns."""
 STARTED_STD = 0.1
@@ -54,13 +60,18 @@ def require_teachable(task: Task, teacher: OnnxPolicy, graph: PolicyGraph) -> No
     Raises:
         PhysaiError: its contract differs, or the network has a memory.
     """
-    if int(getattr(graph.actor, "state_size", 0)):
-        raise PhysaiError("--teacher: a network with a memory cannot imitate single states; train with actor=mlp")
+    require_no_memory(graph)
     require_same(teacher.contract, task.contract, left="the teacher", right=f"the task {task.name}")
 
 
-def imitate(trainer: Trainer, teacher: OnnxPolicy) -> Imitation:
+def imitate(trainer: Trainer, teacher: OnnxPolicy, *, rounds: int = 0, critic: bool = True) -> Imitation:
     """Teach a new run's actor and observation statistics, before its first iteration.
+
+    Args:
+        trainer: of the new run.
+        teacher: what it imitates.
+        rounds: further rounds in which the network plays and the teacher corrects it.
+        critic: train the critic, too, for the reinforcement learning that follows.
 
     Raises:
         PhysaiError: see `require_teachable`, or the run is on a GPU.
@@ -71,19 +82,33 @@ def imitate(trainer: Trainer, teacher: OnnxPolicy) -> Imitation:
     require_teachable(trainer.task, teacher, graph)
     seed = trainer.config.seed
     # Where episodes begin, and where training begins, which may be anywhere.
-    seen, told, success = _played(trainer.task, graph, teacher, seed=seed, training=False)
-    further, also, _ = _played(trainer.task, graph, teacher, seed=seed + 1, training=True)
-    observations, actions = torch.cat([seen, further]), torch.cat([told, also])
-    graph.normaliser.update(observations)
-    # Another scaling of its inputs would be another function: from here on the statistics change slowly.
-    graph.normaliser.count.fill_(SETTLED)
-    error = _fit(graph, observations, actions, seed=seed)
-    _let_critic_catch_up(trainer)
-    return Imitation(samples=len(actions), error=error, teacher_success=success)
+    first, success = _played(trainer.task, graph, teacher, seed=seed, training=False)
+    further, _ = _played(trainer.task, graph, teacher, seed=seed + 1, training=True)
+    pairs = first + further
+    fix_statistics(graph, pairs)
+    error = fit(graph, pairs, seed=seed, epochs=EPOCHS)
+    for number in range(rounds):
+        corrected, _ = _played(trainer.task, graph, teacher, seed=seed + 2 + number, training=number % 2 == 1, own=True)
+        pairs += corrected
+        error = fit(graph, pairs, seed=seed + 2 + number, epochs=EPOCHS)
+    if critic:
+        _let_critic_catch_up(trainer)
+    return Imitation(samples=len(pairs.actions), error=error, teacher_success=success)
+
+
+def imitate_file(
+    trainer: Trainer, path: Path, *, say: Callable[[str], None], rounds: int = 0, critic: bool = True
+) -> Imitation:
+    """Imitate a policy file or that of a run, and say how well; see `imitate`."""
+    say(f"imitating {path}")
+    learned = imitate(trainer, OnnxPolicy.load(find_policy(path)), rounds=rounds, critic=critic)
+    met = "" if learned.teacher_success is None else f", which succeeded {learned.teacher_success:.0%} of the time"
+    say(f"differs from the teacher{met}, by {learned.error:.3f} of its range; {learned.samples} samples")
+    return learned
 
 
 def _let_critic_catch_up(trainer: Trainer) -> None:
-    """Trains the critic alone: what an untrained one says of the actions would undo the actor's first lessons."""
+    """Train the critic alone: what an untrained one says of the actions would undo the actor's first lessons."""
     ppo = trainer.learner.ppo
     spread = torch.full_like(ppo.log_std.data, float(np.log(STARTED_STD))).minimum(ppo.log_std.data)
     ppo.log_std.data.copy_(spread)
@@ -96,28 +121,29 @@ def _let_critic_catch_up(trainer: Trainer) -> None:
     ppo.set_learning_rate(trainer.config.learning_rate)
 
 
+@torch.no_grad()
 def _played(
-    task: Task, graph: PolicyGraph, teacher: OnnxPolicy, *, seed: int, training: bool
-) -> tuple[Tensor, Tensor, float | None]:
-    """Observations (n, observations), the teacher's actions in them (n, actions), and its share of successes."""
+    task: Task, graph: PolicyGraph, teacher: OnnxPolicy, *, seed: int, training: bool, own: bool = False
+) -> tuple[Demonstrations, float | None]:
+    """What was seen, the teacher's answers, the share of successes; with `own` the network plays, not the teacher."""
     env = Environment(task, WORLDS, seed=seed, training=training)
     episode = round(task.episode_length_s / task.contract.timing.control_dt)
     generator = seeded(seed)
     noise = torch.zeros(WORLDS, 1)
     noise[1::2] = NOISE
-    observations, actions = list[Tensor](), list[Tensor]()
+    seen = list[Demonstrations]()
     judged = succeeded = 0
     now, state = env.reset(), graph.initial_state(WORLDS)
     teacher.reset(WORLDS)
     for _ in range(-(-SAMPLES // (WORLDS * episode)) * episode):
         sensors, commands = as_tensors(now.sensors), as_tensors(now.commands)
         observation, histories = graph.observe(sensors, commands, state)
-        wanted = teacher(now.sensors, now.commands)
-        _require_finite(wanted)
-        action = _as_action(graph, wanted, sensors, state)
-        observations.append(observation)
-        actions.append(action)
-        shaken = action + noise * torch.randn(action.shape, generator=generator)
+        told = teacher(now.sensors, now.commands)
+        _require_finite(told)
+        action, wanted = action_for(graph, as_tensors(told), sensors, state)
+        seen.append(Demonstrations(observation, action, float((wanted.abs() > 1.0).double().mean())))
+        answer = graph.actor(graph.normaliser(observation), observation[:, :0])[0] if own else action
+        shaken = answer + noise * torch.randn(action.shape, generator=generator)
         targets, memory = graph.command(shaken, sensors, state)
         now = env.step({name: value.numpy() for name, value in targets.items()})
         state = {**histories, **memory}
@@ -126,7 +152,7 @@ def _played(
             ended = torch.as_tensor(now.done)[:, None]
             state = {name: torch.where(ended, 0.0, value) for name, value in state.items()}
             teacher.reset_worlds(now.done)
-    return torch.cat(observations), torch.cat(actions), succeeded / judged if judged else None
+    return joined(seen), succeeded / judged if judged else None
 
 
 def _require_finite(targets: Mapping[str, Array]) -> None:
@@ -134,35 +160,3 @@ def _require_finite(targets: Mapping[str, Array]) -> None:
         if not np.isfinite(values).all():
             found = values[~np.isfinite(values)][0]
             raise PhysaiError(f"--teacher: the policy outputs {found} as {name}; physai eval shows how well it does")
-
-
-def _as_action(graph: PolicyGraph, targets: Mapping[str, Array], sensors: State, state: State) -> Tensor:
-    """The network outputs that give a policy's commands, clipped to [-1, 1].
-
-    The outputs of an incremental term are measured from what was commanded last, the noise included.
-    """
-    parts = [
-        (torch.as_tensor(targets[term.target_name]) - graph.action.origin(term, sensors, state))
-        / torch.tensor(term.scale)
-        for term in graph.contract.action.terms
-    ]
-    return torch.cat(parts, dim=1).clamp(-1.0, 1.0)
-
-
-def _fit(graph: PolicyGraph, observations: Tensor, actions: Tensor, *, seed: int) -> float:
-    """Least squares on the actor; the root mean square error afterwards."""
-    generator = seeded(seed)
-    inputs, hidden = graph.normaliser(observations).detach(), observations[:, :0]
-    optimiser: Any = torch.optim.Adam(graph.actor.parameters(), lr=LEARNING_RATE)
-    schedule: Any = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, EPOCHS)
-    for _ in range(EPOCHS):
-        order = torch.randperm(len(inputs), generator=generator)
-        for start in range(0, len(inputs), BATCH):
-            rows = order[start : start + BATCH]
-            loss = (graph.actor(inputs[rows], hidden[rows])[0] - actions[rows]).square().mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        schedule.step()
-    with torch.no_grad():
-        return float((graph.actor(inputs, hidden)[0] - actions).square().mean().sqrt())

@@ -3,6 +3,8 @@
 import argparse
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import cast
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.plugins import contributions
@@ -10,6 +12,7 @@ from physai.sdk.cli.parser import Parser
 from physai.train.stages.placeholders import filled
 
 VERBS: dict[str, frozenset[str] | None] = {
+    "artefacts": None,
     "bundle": None,
     "contract": None,
     "doctor": None,
@@ -46,12 +49,14 @@ def word_problems(words: Sequence[str]) -> Iterator[str]:
         got = words[1] if len(words) > 1 else "nothing"
         yield f"no stage runs `{verb} {got}`; of {verb} a stage runs {', '.join(sorted(actions))}"
         return
-    yield from _paths(words)
     try:
         parsed = _parse(verb, words[1:])
     except PhysaiError as error:
+        yield from _paths(words)
         yield str(error)
     else:
+        # Values, too: `-o/etc/x` is one word, whose path only the verb's parser sees.
+        yield from _paths([*words, *_values(parsed)])
         yield from _named_code(words, parsed)
 
 
@@ -74,11 +79,17 @@ def _parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
     return parser.parse(filled(words, lambda kind, name: f"{kind}/{name}" if kind != "host" else "127.0.0.1"))
 
 
+def _values(parsed: argparse.Namespace) -> Iterator[str]:
+    for value in vars(parsed).values():
+        several: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else [value]
+        yield from (str(one) for one in several if isinstance(one, str | PurePath))
+
+
 def _paths(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        for part in {word, word.partition("=")[2]}:
-            if part.startswith(("/", "~")) or ".." in part.split("/"):
-                yield f"{word!r} leads out of the stage's folder; name what is there as an input with a path"
+    for word in dict.fromkeys(words):
+        parts = re.split("[=,]", word)
+        if any(part.startswith(("/", "~", "file:")) or ".." in part.split("/") for part in parts):
+            yield f"{word!r} leads out of the stage's folder; name what is there as an input with a path"
 
 
 def _named_code(words: Sequence[str], parsed: argparse.Namespace) -> Iterator[str]:

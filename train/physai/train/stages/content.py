@@ -3,13 +3,27 @@
 import hashlib
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from physai.sdk.base.files import open_plain
 from physai.train.stages.workflow_file import WorkflowError
 
 MAX_FILES = 1_000_000
 """Maximum number of files in one folder, however deep."""
+
+
+def output_hash(folder: Path, relative: str) -> str:
+    """`content_hash` of what a stage wrote below a folder, if no link leads there: its target may change later.
+
+    Raises:
+        WorkflowError: as `content_hash`, or for a link on the way.
+    """
+    path = folder
+    for part in ("", *PurePosixPath(relative).parts):
+        path /= part
+        if path.is_symlink():
+            raise WorkflowError(f"{path} is a symbolic link, whose content may change; put a file in its place")
+    return content_hash(path)
 
 
 def content_hash(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from physai.train.stages.lint import image_of, image_platform
-from physai.train.stages.model import Platform, Resources, Stage, Workflow
+from physai.train.stages.model import Image, Platform, Resources, Stage, Workflow
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
 RAY_VERSION = "2.60.0"
@@ -45,7 +45,8 @@ class EnvVar(_Object):
     """Environment variable of a container."""
 
     name: str
-    valueFrom: ValueFrom  # noqa: N815
+    value: str | None = None
+    valueFrom: ValueFrom | None = None  # noqa: N815
 
 
 class ContainerResources(_Object):
@@ -181,6 +182,7 @@ def ray_jobs(workflow: Workflow, file_name: str, options: KubeRayOptions) -> lis
 def _job(workflow: Workflow, names: list[str], file_name: str, options: KubeRayOptions) -> RayJob:
     stages = [workflow.stages[name] for name in names]
     image, platform = _image(workflow, names)
+    variables = Image(name=image, platforms=("linux/amd64",)).environment
     asked = _asked(stages)
     folder = _MOUNT / "runs" / workflow.name
     words = ["physai", "workflow", "run", str(_MOUNT / file_name), "--folder", str(folder)]
@@ -193,9 +195,12 @@ def _job(workflow: Workflow, names: list[str], file_name: str, options: KubeRayO
     head = Container(
         name="ray-head",
         image=image,
-        env=tuple(
-            EnvVar(name=env, valueFrom=ValueFrom(secretKeyRef=SecretKey(name=secret.secret, key=secret.key)))
-            for env, secret in secrets.items()
+        env=(
+            *(EnvVar(name=name, value=value) for name, value in variables.items()),
+            *(
+                EnvVar(name=env, valueFrom=ValueFrom(secretKeyRef=SecretKey(name=secret.secret, key=secret.key)))
+                for env, secret in secrets.items()
+            ),
         )
         or None,
         resources=ContainerResources(requests=amounts, limits=amounts),

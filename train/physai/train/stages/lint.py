@@ -15,6 +15,10 @@ from physai.train.stages.workflow_file import WorkflowError, in_order
 
 _ARCHITECTURES = {"linux/amd64": r"amd64|x86[_-]64|x64", "linux/arm64": r"arm64|aarch64|armv8|jetson|l4t"}
 """How names of images say their architecture."""
+MAX_NAME = 255
+"""Maximum length of a file's name on Linux."""
+_RUNS_CODE = re.compile(r"PATH|LD_.*|PYTHON.*|BASH_ENV|ENV|HOME|RAY_.*|CUDA_VISIBLE_DEVICES")
+"""Environment variables that say what a stage runs, and where."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +132,8 @@ def _outputs(stage: Stage) -> Iterator[str]:
         path = PurePosixPath(output.path)
         if _escapes(output.path):
             yield f"output {name}: {output.path!r} leads out of the stage's folder"
+        if not (longest := max((len(part) for part in path.parts), default=0)) <= MAX_NAME:
+            yield f"output {name}: a name of {longest} characters, of which file systems allow {MAX_NAME}"
         for other_path, other in paths.items():
             if path == other_path or path in other_path.parents or other_path in path.parents:
                 yield f"outputs {other} and {name} are at {other_path} and {path}; give each a path of its own"
@@ -195,6 +201,8 @@ def _credentials(stage: Stage) -> Iterator[str]:
             if variable not in given:
                 yield f"{option} takes its token from {variable}; add it to the stage's credentials"
     names = [credential.env for credential in stage.credentials]
+    for name in filter(_RUNS_CODE.fullmatch, names):
+        yield f"{name} is no place for a secret: it decides which code runs, and where; choose another variable"
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"credentials set {name} twice"
 

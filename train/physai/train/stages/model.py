@@ -1,8 +1,11 @@
 """A workflow file as data: stages that run `physai` verbs, with inputs, outputs, resources and images."""
 
+import re
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from physai.sdk.base.software import IMAGE_DIGEST, IMAGE_VARIABLE
 
 Platform: TypeAlias = Literal["linux/amd64", "linux/arm64"]
 """Operating system and architecture as OCI images name them."""
@@ -15,8 +18,8 @@ RelativePath: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-
 
 
 def _no_template(word: str) -> str:
-    # OSMO expands templates in double braces; no verb has a use for them.
-    if "{{" in word or "{%" in word:
+    # OSMO expands templates and removes comments in a whole file; no verb has a use for either.
+    if any(start in word for start in ("{{", "{%", "{#")):
         raise ValueError(f"{word!r} holds a template of OSMO, which other runs do not expand; write it out")
     return word
 
@@ -35,6 +38,8 @@ class _Record(BaseModel):
 
 
 def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError(f"expected a list of words, [{', '.join(value.split()[:3])}, …], got one text")
     # YAML reads `--seed 0` as a number, and the order of words is all that matters.
     if not isinstance(value, list):
         return value
@@ -53,6 +58,12 @@ class Image(_Record):
     """Reference with a tag or digest."""
     platforms: Annotated[tuple[Platform, ...], Field(min_length=1, max_length=2)]
     """Platforms that the image was built for."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that tell programs in the image its digest; none without one."""
+        digest = self.name.partition("@")[2]
+        return {IMAGE_VARIABLE: digest} if re.fullmatch(IMAGE_DIGEST, digest) else {}
 
 
 class Resources(_Record):

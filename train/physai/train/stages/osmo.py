@@ -45,6 +45,7 @@ class Task(_Object):
     inputs: tuple[TaskInput | UrlFolder, ...] | None
     outputs: tuple[UrlFolder, ...] | None
     credentials: dict[str, dict[str, str]] | None
+    environment: dict[str, str] | None
     exitActions: dict[str, str] | None  # noqa: N815
 
 
@@ -173,6 +174,7 @@ def _task(workflow: Workflow, name: str, member: Member, options: OsmoOptions, *
         inputs=tuple(inputs) or None,
         outputs=(UrlFolder(url=f"{options.storage}/outputs/{name}/"),) if member.lead and stage.outputs else None,
         credentials=secrets or None,
+        environment=image.environment or None,
         exitActions=_exit_actions(stage) if member.lead else None,
     )
 

@@ -1,19 +1,21 @@
-"""Runs a workflow on this computer: independent stages at the same time, finished ones never again."""
+"""Runs a workflow: independent stages at the same time, finished ones never again."""
 
 import os
-import select
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from physai.train.stages.content import content_hash
+from physai.train.stages.content import content_hash, output_hash
 from physai.train.stages.model import Stage, Workflow
-from physai.train.stages.processes import Attempt
-from physai.train.stages.resources import Limits, Pool
+from physai.train.stages.places.place import Ended, Given, Place
 from physai.train.stages.store import OUTPUTS_FOLDER, Result, Store, stage_key
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
+MAX_LOSSES = 5
+"""How often the computer of a stage may be lost before the stage fails."""
+_MAX_APPENDED = 1 << 20
+"""Bytes of a failed command's output that its log keeps, the last ones."""
 _LOG_TAIL = 400
 """Characters of a log that a message repeats."""
 
@@ -30,6 +32,8 @@ class StageReport:
     attempts: int = 0
     seconds: float = 0.0
     """How long the last attempt took, also if that was in an earlier run [s]."""
+    host: str = ""
+    """Computer that the last attempt ran on; empty for this one, and for an earlier result."""
     outputs: dict[str, str] = field(default_factory=dict[str, str])
     """Paths of the outputs by name."""
     message: str = ""
@@ -44,8 +48,9 @@ class _Ready:
     """A stage whose inputs are there."""
 
     key: str
-    paths: dict[str, Path]
-    hashes: dict[str, str]
+    inputs: dict[str, Given]
+    fresh: Path = Path()
+    """Folder of the running attempt."""
 
 
 class WorkflowRun:
@@ -55,7 +60,7 @@ class WorkflowRun:
         workflow: a workflow without findings of `physai.train.stages.lint.lint`.
         source: folder of its file.
         store: earlier results, and where to put new ones; locked by the caller.
-        limits: what stages that run at the same time may occupy together.
+        place: where stages run.
         say: receives one line of progress.
         again: stages to run even if they have a result, such as measurements.
     """
@@ -65,17 +70,18 @@ class WorkflowRun:
         workflow: Workflow,
         source: Path,
         store: Store,
-        limits: Limits,
+        place: Place,
         say: Callable[[str], None],
         *,
         again: Collection[str] = (),
     ) -> None:
         self._again = again
         self._workflow, self._source, self._store, self._say = workflow, source.absolute(), store, say
-        self._pool = Pool(limits)
+        self._place = place
         self._reports: dict[str, StageReport] = {}
-        self._running: dict[str, tuple[_Ready, Attempt, list[int]]] = {}
+        self._running: dict[str, _Ready] = {}
         self._attempts: dict[str, int] = {}
+        self._losses: dict[str, int] = {}
         self._results: dict[str, Result] = {}
 
     def run(self, until: str | None = None) -> list[StageReport]:
@@ -89,15 +95,17 @@ class WorkflowRun:
             KeyboardInterrupt: after the running stages were stopped; finished ones are kept.
         """
         wanted = self._wanted(until)
+        self._take_cached(wanted)
         # What a single stage needs may have been made elsewhere, on a larger computer.
         for name in wanted if until is None else [until]:
-            self._require_possible(name)
+            if name not in self._reports:
+                self._require_possible(name)
         try:
             while self._start(wanted):
-                self._wait()
+                for ended in self._place.wait():
+                    self._settle(ended)
         finally:
-            for _, attempt, _ in self._running.values():
-                attempt.stop()
+            self._place.stop()
         return [self._reports[name] for name in wanted]
 
     def _wanted(self, until: str | None) -> list[str]:
@@ -111,7 +119,7 @@ class WorkflowRun:
 
     def _require_possible(self, name: str) -> None:
         stage = self._workflow.stages[name]
-        self._pool.require(name, stage)
+        self._place.require(name, stage)
         for credential in stage.credentials:
             if not os.environ.get(credential.env):
                 raise WorkflowError(
@@ -132,97 +140,112 @@ class WorkflowRun:
                 self._begin(name)
         return bool(self._running)
 
+    def _take_cached(self, wanted: list[str]) -> None:
+        """Take earlier results, as far as no stage has to run for them."""
+        for name in wanted:
+            if self._workflow.needs(name) <= set(self._results):
+                self._attempted(name, self._take)
+
     def _begin(self, name: str) -> None:
         """Take an earlier result of a stage, or start it if its resources are free."""
-        stage = self._workflow.stages[name]
-        try:
-            ready = self._ready(name, stage)
-            # Of stages that are the same but for their names, one runs.
-            if any(other.key == ready.key for other, _, _ in self._running.values()):
-                return
-            result = None if name in self._again else self._store.find(ready.key, stage)
-            if result is not None:
-                self._succeed(name, result, "cached")
-                return
-            self._require_possible(name)
-            if (gpus := self._pool.take(stage)) is not None:
-                self._launch(name, ready, gpus)
-        except WorkflowError as error:
-            attempts = self._attempts.get(name, 0)
-            self._report(StageReport(stage=name, state="failed", attempts=attempts, message=str(error)))
+        self._attempted(name, self._take_or_launch)
 
-    def _launch(self, name: str, ready: _Ready, gpus: list[int]) -> None:
-        self._attempts[name] = number = self._attempts.get(name, 0) + 1
-        fresh, log = self._store.begin(name), self._store.log(name)
-        attempt = Attempt(self._workflow.stages[name], ready.paths, fresh, log, gpus=gpus, first=number == 1)
-        self._running[name] = (ready, attempt, gpus)
-        self._say(f"{name}: started" + ("" if number == 1 else f", attempt {number}"))
+    def _attempted(self, name: str, action: Callable[[str], object]) -> None:
+        try:
+            action(name)
+        except (OSError, WorkflowError) as error:
+            attempts = self._attempts.get(name, 0)
+            self._report(StageReport(stage=name, state="failed", attempts=attempts, message=self._one_line(error)))
+
+    def _take(self, name: str) -> _Ready | None:
+        """Take an earlier result; what to run the stage with if there is none."""
+        stage = self._workflow.stages[name]
+        ready = self._ready(name, stage)
+        # Of stages that are the same but for their names, one runs.
+        if any(other.key == ready.key for other in self._running.values()):
+            return None
+        result = None if name in self._again else self._store.find(ready.key, stage)
+        if result is None:
+            return ready
+        self._succeed(name, result, "cached")
+        return None
+
+    def _take_or_launch(self, name: str) -> None:
+        if (ready := self._take(name)) is not None:
+            self._require_possible(name)
+            self._launch(name, ready)
+
+    def _launch(self, name: str, ready: _Ready) -> None:
+        stage, number = self._workflow.stages[name], self._attempts.get(name, 0) + 1
+        log = self._store.log(name)
+        fresh = self._place.start(name, stage, ready.inputs, lambda: self._store.begin(name), log, first=number == 1)
+        if fresh is not None:
+            self._attempts[name] = number
+            self._running[name] = replace(ready, fresh=fresh)
+            self._say(f"{name}: started" + ("" if number == 1 else f", attempt {number}"))
 
     def _ready(self, name: str, stage: Stage) -> _Ready:
-        paths: dict[str, Path] = {}
-        hashes: dict[str, str] = {}
+        inputs: dict[str, Given] = {}
         for key, given in stage.inputs.items():
             if given.origin is None:
-                paths[key] = (self._source / str(given.path)).resolve()
-                hashes[key] = content_hash(paths[key])
+                path = (self._source / str(given.path)).resolve()
+                inputs[key] = Given(path=path, hash=content_hash(path))
             else:
                 source, output = given.origin
                 result = self._results[source]
-                paths[key] = self._store.output(result.key, self._workflow.stages[source].outputs[output].path)
-                hashes[key] = result.hashes[output]
-        named = {key: (paths[key].name, hashes[key]) for key in paths}
-        return _Ready(key=stage_key(stage, named), paths=paths, hashes=hashes)
+                path = self._store.output(result.key, self._workflow.stages[source].outputs[output].path)
+                inputs[key] = Given(path=path, hash=result.hashes[output])
+        named = {key: (given.path.name, given.hash) for key, given in inputs.items()}
+        return _Ready(key=stage_key(stage, named), inputs=inputs)
 
-    def _wait(self) -> None:
-        """Wait until a stage ends, and settle those that did."""
-        poll = select.poll()
-        names = {attempt.pidfd: name for name, (_, attempt, _) in self._running.items()}
-        for pidfd in names:
-            poll.register(pidfd, select.POLLIN)
-        for pidfd, _ in poll.poll():
-            self._settle(names[pidfd])
-
-    def _settle(self, name: str) -> None:
-        stage = self._workflow.stages[name]
-        ready, attempt, gpus = self._running[name]
-        code = attempt.finish()
-        del self._running[name]
-        self._pool.give_back(stage, gpus)
+    def _settle(self, ended: Ended) -> None:
+        name = ended.stage
+        ready = self._running.pop(name)
         try:
-            result = self._checked(name, ready, attempt, code)
-        except WorkflowError as error:
-            self._fail(name, ready, attempt, str(error))
-        else:
-            self._store.commit(attempt.fresh, result)
-            self._succeed(name, result, "done")
+            result = self._checked(ended, ready)
+            self._store.commit(ready.fresh, result)
+            self._succeed(name, result, "done", ended.host)
+        except (OSError, WorkflowError) as error:
+            self._fail(ended, ready, self._one_line(error))
 
-    def _checked(self, name: str, ready: _Ready, attempt: Attempt, code: int) -> Result:
+    def _checked(self, ended: Ended, ready: _Ready) -> Result:
         """The result of an attempt that ended.
 
         Raises:
             WorkflowError: it failed, wrote too little, or an input changed meanwhile.
         """
-        stage, log = self._workflow.stages[name], self._store.log(name)
+        if ended.problem:
+            raise WorkflowError(ended.problem)
+        code = ended.code
+        stage, log = self._workflow.stages[ended.stage], self._store.log(ended.stage)
         if code not in stage.exit_codes:
             accepted = " or ".join(map(str, stage.exit_codes))
             how = f"signal {-code} ended it" if code < 0 else f"exit code {code}"
+            if stage.stdout is not None:
+                # The folder with this output goes away, and the reason is often in it.
+                _append_end(ready.fresh / OUTPUTS_FOLDER / stage.outputs[stage.stdout].path, log)
             raise WorkflowError(f"{how}, expected {accepted}; {log} ends with: {_tail(log)}")
         hashes: dict[str, str] = {}
         for output, written in stage.outputs.items():
-            path = attempt.fresh / OUTPUTS_FOLDER / written.path
-            if not os.path.lexists(path):
+            if not os.path.lexists(ready.fresh / OUTPUTS_FOLDER / written.path):
                 raise WorkflowError(f"it ended without writing its output {output} to {written.path}; see {log}")
-            hashes[output] = content_hash(path)
-        for key, path in ready.paths.items():
-            if content_hash(path) != ready.hashes[key]:
+            hashes[output] = output_hash(ready.fresh, f"{OUTPUTS_FOLDER}/{written.path}")
+        for key, given in ready.inputs.items():
+            if content_hash(given.path) != given.hash:
                 raise WorkflowError(
-                    f"its input {key} changed while it ran ({path}); if it writes there itself, declare an output "
-                    f"with `copy_of: {key}`"
+                    f"its input {key} changed while it ran ({given.path}); if it writes there itself, declare an "
+                    f"output with `copy_of: {key}`"
                 )
-        return Result(key=ready.key, stage=name, exit_code=code, seconds=attempt.seconds, hashes=hashes)
+        return Result(key=ready.key, stage=ended.stage, exit_code=code, seconds=ended.seconds, hashes=hashes)
 
-    def _fail(self, name: str, ready: _Ready, attempt: Attempt, message: str) -> None:
-        if self._attempts[name] <= self._workflow.stages[name].retries:
+    def _fail(self, ended: Ended, ready: _Ready, message: str) -> None:
+        name = ended.stage
+        # The death of a computer is no failure of the stage.
+        losses = self._losses[name] = self._losses.get(name, 0) + ended.lost
+        if ended.lost and losses <= MAX_LOSSES:
+            self._say(f"{name}: lost: {message}")
+            return
+        if self._attempts[name] - losses <= self._workflow.stages[name].retries and not ended.lost:
             self._say(f"{name}: {message}")
             return
         self._report(
@@ -231,16 +254,17 @@ class WorkflowRun:
                 state="failed",
                 key=ready.key,
                 attempts=self._attempts[name],
-                seconds=attempt.seconds,
+                seconds=ended.seconds,
+                host=ended.host,
                 message=message,
             )
         )
 
-    def _succeed(self, name: str, result: Result, state: Literal["cached", "done"]) -> None:
+    def _succeed(self, name: str, result: Result, state: Literal["cached", "done"], host: str = "") -> None:
         # The cached one may be of a stage with another name.
         result = result.model_copy(update={"stage": name})
-        self._results[name] = result
         self._store.publish(result)
+        self._results[name] = result
         outputs = self._workflow.stages[name].outputs
         paths = {output: str(self._store.output(result.key, written.path)) for output, written in outputs.items()}
         self._report(
@@ -250,14 +274,29 @@ class WorkflowRun:
                 key=result.key,
                 attempts=self._attempts.get(name, 0),
                 seconds=result.seconds,
+                host=host,
                 outputs=paths,
             )
         )
 
+    def _one_line(self, error: OSError | WorkflowError) -> str:
+        if isinstance(error, OSError):
+            # Of a copy, the file that was to be written; a write into an open file names none.
+            file = error.filename2 or error.filename or self._store.folder
+            return f"{file}: {(error.strerror or str(error)).lower()}"
+        return str(error)
+
     def _report(self, report: StageReport) -> None:
         self._reports[report.stage] = report
         duration = f" in {report.seconds:.1f} s" if report.state == "done" else ""
+        duration += f" on {report.host}" if report.host and report.state == "done" else ""
         self._say(f"{report.stage}: {report.state}{duration}{f': {report.message}' if report.message else ''}")
+
+
+def _append_end(printed: Path, log: Path) -> None:
+    with printed.open("rb") as source, log.open("ab") as target:
+        source.seek(max(0, printed.stat().st_size - _MAX_APPENDED))
+        target.write(source.read())
 
 
 def _tail(log: Path) -> str:

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.files import read_plain, write_atomic
-from physai.train.stages.content import content_hash
+from physai.train.stages.content import output_hash
 from physai.train.stages.model import Stage
+from physai.train.stages.shared_cache import SharedCache
 from physai.train.stages.workflow_file import WorkflowError
 
 _RECORD_FILE = "result.json"
@@ -67,10 +68,12 @@ class Store:
     """A folder of results.
 
     `cache/KEY` holds one complete result each, `new` those in the making, `results/STAGE` links to a stage's newest
-    outputs, `logs/STAGE.log` is what its commands printed.
+    outputs, `logs/STAGE.log` is what its commands printed. A shared cache gets every new result, and has those of other
+    computers.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shared: SharedCache | None = None) -> None:
+        self._shared = shared
         self.folder = folder.absolute()
         self._cache, self._new = self.folder / "cache", self.folder / "new"
         for path in (self._cache, self._new, self.folder / "results", self.folder / "logs"):
@@ -105,16 +108,30 @@ class Store:
 
     def find(self, key: str, stage: Stage) -> Result | None:
         """The result for a key if it is complete and its outputs have their hashes; a broken one is removed."""
-        if not (self._cache / key).exists():
+        folder = self._cache / key
+        if not os.path.lexists(folder) and not self._pulled(key):
             return None
         with suppress(OSError, WorkflowError):
-            data = read_plain(self._cache / key / _RECORD_FILE, limit=_RESULT_FILE.max_bytes)
+            data = read_plain(folder / _RECORD_FILE, limit=_RESULT_FILE.max_bytes)
             result = _RESULT_FILE.parse(Result, data, source=key)
-            hashes = {name: content_hash(self.output(key, output.path)) for name, output in stage.outputs.items()}
-            if result.key == key and result.hashes == hashes:
+            hashes = {
+                name: output_hash(folder, f"{OUTPUTS_FOLDER}/{output.path}") for name, output in stage.outputs.items()
+            }
+            if result.key == key and result.hashes == hashes and not folder.is_symlink():
                 return result
         self._set_aside(key)
         return None
+
+    def _pulled(self, key: str) -> bool:
+        """Whether the shared cache had the result, which is now here."""
+        if self._shared is None:
+            return False
+        # What a killed run leaves in `new` is removed by the next one.
+        path = Path(tempfile.mkdtemp(prefix="pulled.", dir=self._new)) / key
+        if not self._shared.pull(key, path):
+            return False
+        path.rename(self._cache / key)
+        return True
 
     def begin(self, stage: str) -> Path:
         """A fresh folder for a result."""
@@ -125,9 +142,11 @@ class Store:
     def commit(self, fresh: Path, result: Result) -> None:
         """Make a fresh folder the result for its key, in one step."""
         write_atomic(fresh / _RECORD_FILE, result.model_dump_json().encode())
-        if (self._cache / result.key).exists():
+        if os.path.lexists(self._cache / result.key):
             self._set_aside(result.key)
         fresh.rename(self._cache / result.key)
+        if self._shared is not None:
+            self._shared.push(self._cache / result.key)
 
     def publish(self, result: Result) -> None:
         """Link `results/STAGE` to a result's outputs."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibration.replay.drive import choose_drive, is_servo
+from physai.sim.calibration.replay.drive import choose_drive
 from physai.sim.calibration.replay.random_effects import RandomEffects
 from physai.sim.calibration.replay.replay import OFFSET_WINDOWS, OFFSET_WINDOWS_EACH, STARTS, WINDOW_S, windows_of
 from physai.sim.calibration.replay.simulate import Simulator
@@ -20,6 +20,7 @@ from physai.sim.tasks.task import SensorModel, Task
 from physai.sim.twin.conditions import conditions, task_under
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import DELAY, OFFSET_STD, Drive, LogChannel, channel
+from physai.sim.twin.servo import is_servo
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]

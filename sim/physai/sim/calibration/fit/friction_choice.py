@@ -10,11 +10,12 @@ import numpy.typing as npt
 from physai.sdk.base.errors import unknown_name
 from physai.sim.calibration.fit.fit import Fit, FitProgress, fit, refit
 from physai.sim.calibration.fit.problem import Problem
+from physai.sim.calibration.measured import error_floors
 from physai.sim.calibration.replay.windows import Windows
 from physai.sim.friction import MODELS
 from physai.sim.logs.trajectories import by_trajectory
 from physai.sim.robots import Robot
-from physai.sim.twin.credibility import ERROR_FLOOR, ERROR_SHARE
+from physai.sim.twin.credibility import ERROR_FLOOR_MAX, ERROR_SHARE
 from physai.sim.twin.parameters import Drive, Parameter
 
 Array = npt.NDArray[np.float64]
@@ -119,10 +120,15 @@ def _enough(search: Search, parameters: Sequence[Parameter], plain: Fit) -> str:
     problem = Problem(search.robot, parameters, search.windows, search.drive, num_threads=search.num_threads)
     squared = (np.nan_to_num(problem.errors(plain.values[None])[0], nan=np.inf) ** 2).mean(axis=(0, 1))
     rmse = np.sqrt(search.windows.by_channel(squared))
-    credible = np.maximum(ERROR_FLOOR, ERROR_SHARE * search.windows.motion())
-    if (rmse <= STRUCTURE_SHARE * credible).all():
+    if (rmse <= STRUCTURE_SHARE * ERROR_SHARE * _scale(search.windows)).all():
         return f"it replays the fitted recordings within {STRUCTURE_SHARE:.0%} of the credible error"
     return ""
+
+
+def _scale(windows: Windows) -> Array:
+    """Return the motion of each joint, or the one of which `ERROR_SHARE` is what its sensor explains [rad or m]."""
+    floors = np.minimum(error_floors(windows.logs), ERROR_FLOOR_MAX)
+    return np.maximum(windows.motion(), floors / ERROR_SHARE)
 
 
 def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
@@ -132,7 +138,7 @@ def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
         search: robot, windows and budget.
         start: values of `PLAIN`'s parameters from which its fits start.
     """
-    motion = np.maximum(search.windows.motion(), ERROR_FLOOR)
+    motion = _scale(search.windows)
     squared: dict[str, list[float]] = {model: [] for model in CANDIDATES}
     for left_out in _folds(search.windows):
         fitted = {"": dict(start)}

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +12,7 @@ from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive
 from physai.sim.twin.record import ActuatorResponse, Timing
+from physai.sim.twin.servo import is_servo
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -66,11 +66,6 @@ def _require_commands_of_servos(robot: Robot, logs: Sequence[RobotLog], actuator
                     f"log {log.name} has no command for {joint}, but robot {robot.name} has a position servo there; "
                     "map its target in the column map, or import the robot with --drive and the other joints"
                 )
-
-
-def is_servo(model: Any, actuator: int) -> bool:
-    """Whether an actuator takes a position instead of an effort, independent of fitted gains."""
-    return int(model.actuator_biastype[actuator]) == mujoco.mjtBias.mjBIAS_AFFINE
 
 
 def servo_gain_factors(robot: Robot, logs: Sequence[RobotLog], drive: Drive) -> Array | None:

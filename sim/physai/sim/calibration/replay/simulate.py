@@ -8,12 +8,13 @@ import numpy.typing as npt
 from mujoco.batch import Batch
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.calibration.replay.drive import DriveSignal, Responses, is_servo
+from physai.sim.calibration.replay.drive import DriveSignal, Responses
 from physai.sim.calibration.replay.pose import COORDINATES, pose_columns, simulated_coordinates, start_pose
 from physai.sim.calibration.replay.windows import Windows
 from physai.sim.engines.mujoco import roll_out
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive, LogChannel
+from physai.sim.twin.servo import is_servo
 
 Array = npt.NDArray[np.float64]
 

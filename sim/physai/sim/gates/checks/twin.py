@@ -4,6 +4,7 @@ from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 from physai.sim.stats.statistics import clopper_pearson
+from physai.sim.twin.changes import missing_alternatives
 from physai.sim.twin.closed_loop import ClosedLoop
 from physai.sim.twin.record import Credibility
 from physai.sim.twin.spot_check import spot_check
@@ -26,17 +27,18 @@ class TwinGate(DirectGate):
     def threshold(self, context: Context) -> str:
         return (
             "held-out error below its bound on every joint, significantly below the nominal robot's on one and above "
-            "it on none; no changed twin replays them significantly better; command lag that of the held-out "
-            "recordings where they identify one; the sample's error that of the twin file, in motion of every joint; "
-            "where recorded runs of policies were compared with runs in the twin, none contradicts it and at least one "
-            "is reproduced"
+            "it on none; all changed twins that its robot asks for were compared, and none replays them significantly "
+            "better; command lag that of the held-out recordings where they identify one; the sample's error that of "
+            "the twin file, in motion of every joint; where recorded runs of policies were compared with runs in the "
+            "twin, none contradicts it and at least one is reproduced"
         )
 
     def check(self, context: Context) -> GateFinding:
         twin = context.subject.twin
         credibility = twin.credible()
-        if credibility.holds and (changed := spot_check(twin, context.subject.task.robot)):
-            credibility = Credibility(holds=False, reasons=(changed,))
+        robot = context.subject.task.robot
+        if credibility.holds and (differs := missing_alternatives(twin, robot) or spot_check(twin, robot)):
+            credibility = Credibility(holds=False, reasons=(differs,))
         residuals = twin.residuals
         finding = GateFinding(outcome=VerdictOutcome.PASS, message="; ".join(credibility.reasons))
         if residuals is not None:

@@ -5,9 +5,10 @@ from functools import cached_property
 from pathlib import Path
 
 from physai.sdk.base.canonical import sha256_hex
-from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.errors import ContractError, PhysaiError
 from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
+from physai.sdk.policy.run_identity import named_run
 from physai.sim.gates.execution.batch import Arm
 from physai.sim.policies.devices import make_policy
 from physai.sim.policies.onnx import OnnxPolicy
@@ -49,6 +50,23 @@ class ValidationSubject:
     def policy_sha256(self) -> str:
         """SHA-256 of the policy under test."""
         return sha256_hex(self.arms["policy"])
+
+    @property
+    def run(self) -> str | None:
+        """Id of the run that made the policy under test; None if it is malformed, names none, or nothing proves it.
+
+        Raises:
+            PolicyError: a quantised policy names another run than its float policy.
+        """
+        original = None
+        try:
+            header = self.policy().header
+            if "float" in self.arms:
+                original = self.policy("float").header, sha256_hex(self.arms["float"])
+        except (PolicyError, ContractError):
+            return None  # the contract gate says why
+        run = named_run(header, source=str(self.path), original=original)
+        return None if run is None else run.id
 
     @property
     def identity(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import IO, Any
 
 from physai.sdk.base.isolation import die_with_parent
-from physai.sim.service.database.engine import connect
+from physai.sim.database import connect
 from physai.sim.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.sim.service.jobs.kinds import INPUT, KINDS, OUTPUT
 from physai.sim.service.jobs.queue import Artefact, Claim, JobQueue
@@ -191,6 +191,8 @@ def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
     def stop(_: int, __: FrameType | None) -> None:
         worker.stopping = True
 
+    # Ray's processes, one of which may have started this one, block SIGINT, which ends jobs in order.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker.run()

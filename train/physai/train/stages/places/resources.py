@@ -32,7 +32,7 @@ class Pool:
         Raises:
             WorkflowError: it asks for more than there is, or for another platform.
         """
-        asked, limits = _sum(stage), self._limits
+        asked, limits = asked_by(stage), self._limits
         if not asked.cpus <= limits.cpus:
             raise WorkflowError(
                 f"stage {name} asks for {asked.cpus} CPUs, this computer has {limits.cpus}; lower it, or give --cpus"
@@ -55,7 +55,7 @@ class Pool:
 
     def take(self, stage: Stage) -> list[int] | None:
         """Occupy what a stage asks for and return its GPUs; None if it is not free."""
-        asked = _sum(stage)
+        asked = asked_by(stage)
         if asked.cpus > self._cpus or asked.memory_bytes > self._memory or asked.gpus > len(self._gpus):
             return None
         self._cpus -= asked.cpus
@@ -65,7 +65,7 @@ class Pool:
 
     def give_back(self, stage: Stage, gpus: list[int]) -> None:
         """Free what a stage occupied."""
-        asked = _sum(stage)
+        asked = asked_by(stage)
         self._cpus += asked.cpus
         self._memory += asked.memory_bytes
         self._gpus = sorted([*self._gpus, *gpus])
@@ -77,7 +77,8 @@ def this_platform() -> Platform | None:
     return platforms.get(platform.machine())
 
 
-def _sum(stage: Stage) -> Limits:
+def asked_by(stage: Stage) -> Limits:
+    """What the members of a stage ask for together."""
     members = [member.resources for member in stage.gang]
     return Limits(
         cpus=sum(asked.cpus for asked in members),

@@ -37,11 +37,20 @@ class Attempt:
     """File descriptor that is readable once the lead has ended."""
 
     def __init__(
-        self, stage: Stage, inputs: Mapping[str, Path], fresh: Path, log: Path, *, gpus: Sequence[int], first: bool
+        self,
+        stage: Stage,
+        inputs: Mapping[str, Path],
+        fresh: Path,
+        log: Path,
+        *,
+        gpus: Sequence[int | str],
+        first: bool,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         self.fresh = fresh
         self.started = time.monotonic()
         self._stopped = False
+        self._secrets = dict(secrets or {})
         self._processes: list[subprocess.Popen[bytes]] = []
         outputs = {name: fresh / OUTPUTS_FOLDER / output.path for name, output in stage.outputs.items()}
         for name, path in outputs.items():
@@ -63,7 +72,7 @@ class Attempt:
         paths: Mapping[str, Mapping[str, Path]],
         stdout: Path | None,
         log: Path,
-        gpus: Sequence[int],
+        gpus: Sequence[int | str],
         mode: Literal["wb", "ab"],
     ) -> None:
         def value(kind: str, name: str) -> str:
@@ -82,7 +91,12 @@ class Attempt:
                     [sys.executable, "-c", _PROGRAM, str(os.getpid()), *words],
                     cwd=self.fresh / "work",
                     # As in a cluster, a stage sees the GPUs that it asks for, and no others.
-                    env={**os.environ, "PYTHONSAFEPATH": "1", "CUDA_VISIBLE_DEVICES": ",".join(map(str, own))},
+                    env={
+                        **os.environ,
+                        **self._secrets,
+                        "PYTHONSAFEPATH": "1",
+                        "CUDA_VISIBLE_DEVICES": ",".join(map(str, own)),
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=printed if member.lead else said,
                     stderr=said,

@@ -1,0 +1,355 @@
+"""A preference database: segments, pairs and answers in one SQLite file that loses nothing that it has confirmed.
+
+Every method is one transaction, and a write returns after it is on disk. Several processes may use a file at once.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from physai.sim.database import connect
+from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
+from physai.sim.preferences.tables import AnswerRow, Base, LayoutRow, PairRow, SegmentRow, SourceRow
+
+FORMAT_VERSION = 1
+MAX_SEGMENTS = 1_000_000
+MAX_NAME = 64
+
+Choice = Literal["left", "right", "equal", "cannot_tell"]
+Method = Literal["disagreement", "random", "uniform"]
+Preference = Literal["first", "second", "equal", "cannot_tell"]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two segments by number, and how they were chosen."""
+
+    id: int = 0
+    """Given by the database."""
+    first: int
+    second: int
+    method: Method
+    score: float | None = None
+    repeat_of: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A pair as one rater sees it."""
+
+    pair: int
+    left: int
+    """Number of the segment on the left."""
+    right: int
+    swapped: bool
+    """Whether the pair's second segment is on the left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a rater said of a question."""
+
+    key: str
+    """Chosen by the sender, unique: the same answer sent twice is stored once."""
+    pair: int
+    rater: str
+    choice: Choice
+    swapped: bool
+    latency_s: float | None = None
+    """Time from showing the pair to the answer [s]."""
+
+    @property
+    def preference(self) -> Preference:
+        """The choice in terms of the pair."""
+        if self.choice in ("equal", "cannot_tell"):
+            return self.choice
+        return "first" if (self.choice == "left") != self.swapped else "second"
+
+
+class PreferenceStore:
+    """One database."""
+
+    def __init__(self, path: Path, *, layout: Layout | None = None) -> None:
+        """Opens a database, or begins one if a layout is given.
+
+        Raises:
+            PreferenceError: there is none, it is of another layout or version, or it is no database.
+        """
+        if layout is None and not path.is_file():
+            raise PreferenceError(
+                f"{path} does not exist; begin a database with `physai prefer collect RUN --out {path}`"
+            )
+        self.path = path
+        self._engine = connect(f"sqlite:///{path}")
+        self.layout = self._run(lambda session: _opened(session, layout))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._engine.dispose()
+
+    def _run(self, work: Callable[[Session], Result]) -> Result:
+        try:
+            with Session(self._engine) as session, session.begin():
+                return work(session)
+        except SQLAlchemyError as error:
+            cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise PreferenceError(f"{self.path} cannot be used: {cause}") from error
+
+    def add_segments(self, policy: str, origin: Mapping[str, Any], segments: Sequence[Segment]) -> list[int]:
+        """Stores segments that one policy played, all or none.
+
+        Args:
+            policy: SHA-256 of its weights and statistics.
+            origin: run, iteration, versions and the like.
+            segments: of the layout's shapes.
+
+        Returns:
+            Their numbers.
+
+        Raises:
+            PreferenceError: a segment is of another shape or not finite, or there are too many.
+        """
+        encoded = [(segment, *encode(segment, self.layout)) for segment in segments]
+
+        def work(session: Session) -> list[int]:
+            if not _count(session, SegmentRow) + len(segments) <= MAX_SEGMENTS:
+                raise PreferenceError(f"{self.path} may hold {MAX_SEGMENTS} segments; begin another database")
+            source = SourceRow(policy=policy, origin=json.dumps(dict(origin), sort_keys=True), created=time.time())
+            session.add(source)
+            session.flush()
+            rows = [
+                SegmentRow(
+                    source=source.id,
+                    sha256=sha256,
+                    episode_seed=str(segment.episode_seed),
+                    start_step=segment.start_step,
+                    data=data,
+                )
+                for segment, data, sha256 in encoded
+            ]
+            session.add_all(rows)
+            session.flush()
+            return [row.id for row in rows]
+
+        return self._run(work)
+
+    def add_pairs(self, pairs: Sequence[Pair]) -> list[int]:
+        """Stores pairs to be asked, in their order, all or none; their own numbers do not count.
+
+        Raises:
+            PreferenceError: a segment or a repeated pair does not exist, or a pair has one segment twice.
+        """
+        for pair in pairs:
+            if pair.first == pair.second:
+                raise PreferenceError(f"a pair needs two segments, got {pair.first} twice")
+
+        def work(session: Session) -> list[int]:
+            now = time.time()
+            rows = [PairRow(**{k: v for k, v in asdict(p).items() if k != "id"}, created=now) for p in pairs]
+            session.add_all(rows)
+            session.flush()
+            return [row.id for row in rows]
+
+        return self._run(work)
+
+    def segments(self, numbers: Sequence[int] | None = None) -> dict[int, Segment]:
+        """Segments by number; all if None.
+
+        Raises:
+            PreferenceError: one is damaged or does not exist.
+        """
+
+        def work(session: Session) -> dict[int, Segment]:
+            rows = session.scalars(select(SegmentRow).order_by(SegmentRow.id))
+            wanted = None if numbers is None else set(numbers)
+            found = {row.id: _segment(row, self.layout) for row in rows if wanted is None or row.id in wanted}
+            missing = (wanted or set()) - set(found)
+            if missing:
+                raise PreferenceError(f"{self.path} has no segment {min(missing)}")
+            return found
+
+        return self._run(work)
+
+    def count_segments(self) -> int:
+        """Number of segments."""
+        return self._run(lambda session: _count(session, SegmentRow))
+
+    def segments_of_last_source(self) -> list[int]:
+        """Numbers of the segments that were added last."""
+
+        def work(session: Session) -> list[int]:
+            last = session.scalar(select(func.max(SourceRow.id)))
+            return list(session.scalars(select(SegmentRow.id).where(SegmentRow.source == last).order_by(SegmentRow.id)))
+
+        return self._run(work)
+
+    def sources(self) -> list[tuple[str, dict[str, Any]]]:
+        """SHA-256 and origin of each policy that played segments."""
+        return self._run(
+            lambda session: [
+                (row.policy, json.loads(row.origin))
+                for row in session.scalars(select(SourceRow).order_by(SourceRow.id))
+            ]
+        )
+
+    def pairs(self) -> list[Pair]:
+        """All pairs in the order in which they are asked."""
+        return self._run(lambda s: [_pair(row) for row in s.scalars(select(PairRow).order_by(PairRow.id))])
+
+    def next_question(self, rater: str) -> Question | None:
+        """The first pair that a rater has not answered; None if there is none."""
+        _require_name("rater", rater)
+
+        def work(session: Session) -> Question | None:
+            said = select(AnswerRow.pair).where(AnswerRow.rater == rater, AnswerRow.withdrawn.is_(None))
+            row = session.scalars(select(PairRow).where(PairRow.id.not_in(said)).order_by(PairRow.id).limit(1)).first()
+            return None if row is None else _question(row, rater)
+
+        return self._run(work)
+
+    def record(self, answer: Answer) -> bool:
+        """Stores an answer.
+
+        Returns:
+            False if the same answer, by its key, was stored before.
+
+        Raises:
+            PreferenceError: the key belongs to another answer, the rater has answered this pair, or a value is invalid.
+        """
+        _check(answer)
+
+        def work(session: Session) -> bool:
+            known = session.get(AnswerRow, answer.key)
+            if known is not None:
+                if _answer(known) != answer:
+                    raise PreferenceError(f"the key {answer.key!r} belongs to an answer to pair {known.pair}")
+                return False
+            if session.get(PairRow, answer.pair) is None:
+                raise PreferenceError(f"there is no pair {answer.pair}")
+            session.add(AnswerRow(**asdict(answer), time=time.time(), withdrawn=None))
+            try:
+                session.flush()
+            except IntegrityError as error:
+                raise PreferenceError(
+                    f"{answer.rater!r} has answered pair {answer.pair} already; withdraw that answer first"
+                ) from error
+            return True
+
+        return self._run(work)
+
+    def withdraw(self, key: str) -> None:
+        """Undoes an answer; its row remains, and the pair is asked again.
+
+        Raises:
+            PreferenceError: there is no such answer.
+        """
+
+        def work(session: Session) -> None:
+            row = session.get(AnswerRow, key)
+            if row is None:
+                raise PreferenceError(f"there is no answer {key!r:.80}")
+            if row.withdrawn is None:
+                row.withdrawn = time.time()
+
+        self._run(work)
+
+    def last_answer(self, rater: str) -> Answer | None:
+        """The latest answer of a rater that is not undone."""
+
+        def work(session: Session) -> Answer | None:
+            query = select(AnswerRow).where(AnswerRow.rater == rater, AnswerRow.withdrawn.is_(None))
+            row = session.scalars(query.order_by(AnswerRow.time.desc(), AnswerRow.pair.desc()).limit(1)).first()
+            return None if row is None else _answer(row)
+
+        return self._run(work)
+
+    def answers(self) -> list[Answer]:
+        """All answers that are not undone, by pair and rater."""
+        query = select(AnswerRow).where(AnswerRow.withdrawn.is_(None)).order_by(AnswerRow.pair, AnswerRow.rater)
+        return self._run(lambda session: [_answer(row) for row in session.scalars(query)])
+
+    def digest(self) -> str:
+        """SHA-256 of layout, sources, segments, pairs and answers: what a reward model was fitted to."""
+
+        def work(session: Session) -> str:
+            sha256 = hashlib.sha256(self.layout.model_dump_json().encode())
+            for row in session.execute(select(SegmentRow.id, SegmentRow.sha256).order_by(SegmentRow.id)):
+                sha256.update(f"segment {row.id} {row.sha256}\n".encode())
+            for source in session.scalars(select(SourceRow).order_by(SourceRow.id)):
+                sha256.update(f"source {source.id} {source.policy}\n".encode())
+            for pair in session.scalars(select(PairRow).order_by(PairRow.id)):
+                sha256.update(f"pair {pair.id} {pair.first} {pair.second}\n".encode())
+            query = select(AnswerRow).where(AnswerRow.withdrawn.is_(None)).order_by(AnswerRow.pair, AnswerRow.rater)
+            for row in session.scalars(query):
+                line = json.dumps(["answer", row.pair, row.rater, _answer(row).preference])
+                sha256.update(line.encode())
+            return sha256.hexdigest()
+
+        return self._run(work)
+
+
+def _opened(session: Session, layout: Layout | None) -> Layout:
+    Base.metadata.create_all(session.connection())
+    row = session.scalars(select(LayoutRow)).first()
+    if row is None:
+        if layout is None:
+            raise PreferenceError("it is no preference database")
+        session.add(LayoutRow(format_version=FORMAT_VERSION, document=layout.model_dump_json()))
+        return layout
+    if row.format_version != FORMAT_VERSION:
+        raise PreferenceError(f"the database has format version {row.format_version}, this physai {FORMAT_VERSION}")
+    found = parse_layout(row.document)
+    if layout is not None and found != layout:
+        raise PreferenceError(f"the database holds other segments: {found.differences(layout)}; begin another one")
+    return found
+
+
+def _count(session: Session, table: type[Base]) -> int:
+    return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def _segment(row: SegmentRow, layout: Layout) -> Segment:
+    seed = int(row.episode_seed)
+    return decode(row.data, layout, sha256=row.sha256, episode_seed=seed, start_step=row.start_step)
+
+
+def _pair(row: PairRow) -> Pair:
+    method: Any = row.method
+    return Pair(id=row.id, first=row.first, second=row.second, method=method, score=row.score, repeat_of=row.repeat_of)
+
+
+def _question(row: PairRow, rater: str) -> Question:
+    # Random, yet the same when the page is loaded again, and of its own for each rater.
+    swapped = hashlib.sha256(f"{row.id} {row.created!r} {rater}".encode()).digest()[0] % 2 == 1
+    left, right = (row.second, row.first) if swapped else (row.first, row.second)
+    return Question(pair=row.id, left=left, right=right, swapped=swapped)
+
+
+def _answer(row: AnswerRow) -> Answer:
+    choice: Any = row.choice
+    return Answer(
+        key=row.key, pair=row.pair, rater=row.rater, choice=choice, swapped=row.swapped, latency_s=row.latency_s
+    )
+
+
+def _require_name(what: str, name: str) -> None:
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        raise PreferenceError(f"a {what} has 1 to {MAX_NAME} printable characters, got {name!r:.100}")
+
+
+def _check(answer: Answer) -> None:
+    _require_name("key", answer.key)
+    _require_name("rater", answer.rater)
+    if answer.choice not in get_args(Choice):
+        raise PreferenceError(f"an answer is one of {', '.join(get_args(Choice))}, got {answer.choice!r:.40}")
+    if answer.latency_s is not None and not 0.0 <= answer.latency_s <= 1e6:
+        raise PreferenceError(f"a latency lies in 0 … 1e6 s, got {answer.latency_s}")

@@ -1,0 +1,106 @@
+"""Tastes: what a simulated teacher likes, as a weighted sum of named terms of a task. No code comes from outside."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.errors import unknown_name
+from physai.sim.engines.protocol import Array
+from physai.sim.preferences.segment import REWARD, PreferenceError
+from physai.sim.tasks.common import target_rate_squared, target_squared
+from physai.sim.tasks.task import Task, Term, WorldView
+
+ELBOW = "elbow_height"
+NEAR_M = 0.1
+"""Distance at which `speed_near_goal` weighs a speed 1/e as much as at the goal."""
+_DISTANCE = "position_error_m"
+MAX_TERMS = 16
+
+
+def joint_speed(view: WorldView) -> Array:
+    """Euclidean norm of the joint velocities [rad/s, m/s]."""
+    return view.xp.sqrt(view.xp.vecdot(view.joint_vel, view.joint_vel))
+
+
+def command_size(view: WorldView) -> Array:
+    """Euclidean norm of the commands, in joint units or N·m and N."""
+    return view.xp.sqrt(target_squared(view))
+
+
+def command_rate(view: WorldView) -> Array:
+    """Euclidean norm of the change of the commands, per second."""
+    return view.xp.sqrt(target_rate_squared(view))
+
+
+def _speed_near(distance: Term) -> Term:
+    def speed_near_goal(view: WorldView) -> Array:
+        return joint_speed(view) * view.xp.exp(-distance(view) / NEAR_M)
+
+    return speed_near_goal
+
+
+def _elbow(task: Task) -> Callable[[WorldView], Array] | None:
+    """Height of the arm's third joint above the first [m]; None for a robot that is not an arm."""
+    chains = task.contract.robot.chains
+    names = [joint.name for joint in task.contract.robot.joints]
+    if task.contract.robot.base != "fixed" or not chains or len(names) < 4:
+        return None
+    bodies = [int(task.model.jnt_bodyid[mujoco.mj_name2id(task.model, mujoco.mjtObj.mjOBJ_JOINT, n)]) for n in names]
+    base, elbow = bodies[0], bodies[2]
+
+    def elbow_height(view: WorldView) -> Array:
+        position = view.derived["xpos"]
+        return position[:, elbow, 2] - position[:, base, 2]
+
+    return elbow_height
+
+
+def measures(task: Task) -> dict[str, Term]:
+    """The terms that a taste for a task may name, besides the task's own reward terms."""
+    found: dict[str, Term] = {"joint_speed": joint_speed, "command_size": command_size, "command_rate": command_rate}
+    if _DISTANCE in task.metrics:
+        found["speed_near_goal"] = _speed_near(task.metrics[_DISTANCE])
+    elbow = _elbow(task)
+    if elbow is not None:
+        found[ELBOW] = elbow
+    return found
+
+
+def term_names(task: Task) -> tuple[str, ...]:
+    """Names of all terms of a task's segments: its reward, the weighted terms of it, and the measures."""
+    return REWARD, *(f"{REWARD}.{name}" for name in task.rewards), *measures(task)
+
+
+def parse_taste(text: str, names: Sequence[str]) -> dict[str, float]:
+    """A taste from `NAME=WEIGHT,…`.
+
+    Raises:
+        UnknownNameError: there is no such term.
+        PreferenceError: it is malformed.
+    """
+    taste: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = part.partition("=")
+        name = name.strip()
+        if name not in names:
+            raise unknown_name("term", name[:64], names)
+        try:
+            taste[name] = float(weight)
+        except ValueError:
+            taste[name] = math.nan
+        if not math.isfinite(taste[name]):
+            raise PreferenceError(f"taste {part[:80]!r}: expected NAME=WEIGHT with a finite weight, as joint_speed=-1")
+    if not len(taste) <= MAX_TERMS:
+        raise PreferenceError(f"a taste has at most {MAX_TERMS} terms, got {len(taste)}")
+    return taste
+
+
+def rewards_of(
+    terms: npt.NDArray[np.float32], names: Sequence[str], taste: Mapping[str, float]
+) -> npt.NDArray[np.float64]:
+    """Weighted sum of a segment's terms in each step, per second, (T,)."""
+    weights = np.array([taste.get(name, 0.0) for name in names])
+    return terms.astype(np.float64) @ weights

@@ -1,0 +1,110 @@
+"""Runs a service's jobs on Ray: its worker processes are started by actors, here or on other computers."""
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from physai.sim.service.jobs.executor import RESTART_S
+from physai.sim.service.jobs.queue import JobQueue
+from physai.sim.service.jobs.worker import GRACE_S, node_name
+from physai.sim.workers.cluster import ClusterError
+
+
+class JobWorkerActor:
+    """Starts a worker process, which dies with the actor, on the actor's computer."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
+
+    def run(self, node: str, url: str, data: str, device: str) -> int:
+        """Runs the worker; returns its exit code."""
+        command = [sys.executable, "-m", "physai.sim.service.jobs.worker", str(os.getpid()), node, url, data, device]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        if self._stopping:
+            self._process.terminate()
+        return self._process.wait()
+
+    def stop(self) -> None:
+        """Has the worker save its job and end."""
+        self._stopping = True
+        if self._process is not None:
+            self._process.terminate()
+
+
+@dataclass(frozen=True)
+class _Member:
+    actor: Any
+    running: Any
+    """Reference of the worker's exit code."""
+    node: str
+    """Begin of the worker's name in the queue."""
+
+
+class RayExecutor:
+    """Worker processes on the computers of a Ray cluster, started again whenever one dies."""
+
+    def __init__(self, ray: Any, jobs: JobQueue, url: str, data: Path, workers: int) -> None:
+        """An executor of `workers` processes, which run one job each at a time.
+
+        Args:
+            ray: the module, connected with a cluster for longer than the executor runs.
+            jobs: the queue.
+            url: the database; all computers reach it.
+            data: the service's folder; at the same path on all computers.
+            workers: number of processes.
+
+        Raises:
+            ClusterError: the cluster has several computers, and the database is a file of this one.
+        """
+        computers = sum(bool(node["Alive"]) for node in ray.nodes())
+        if computers > 1 and url.startswith("sqlite"):
+            raise ClusterError(
+                f"the cluster has {computers} computers, and SQLite works on one only; add --db "
+                "postgresql+psycopg://USER@HOST/NAME, or use --ray local"
+            )
+        self._ray, self._jobs, self._workers = ray, jobs, workers
+        self._node = node_name(data)
+        self._arguments = url, str(data), "cpu"
+        # Two calls at a time: `stop` arrives while `run` runs. Supervision is ours: the queue has to know.
+        self._actor: Any = ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0)(JobWorkerActor)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name="workers", daemon=True)
+
+    def start(self) -> None:
+        """Begins to take jobs."""
+        # This service holds the lock of its data folder, so workers of this node are those of a dead service.
+        self._jobs.release(f"{self._node}:")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops taking jobs; running ones save what they have and return to the queue."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _supervise(self) -> None:
+        members = [self._begin() for _ in range(self._workers)]
+        while not self._stopping.wait(RESTART_S):
+            for index, member in enumerate(members):
+                # Also if the actor or its computer died.
+                if self._ray.wait([member.running], timeout=0.0)[0]:
+                    self._ray.kill(member.actor)
+                    self._jobs.release(f"{member.node}:")
+                    members[index] = self._begin()
+        for member in members:
+            member.actor.stop.remote()
+        if members:
+            running = [member.running for member in members]
+            self._ray.wait(running, num_returns=len(running), timeout=GRACE_S + 10.0)
+        for member in members:
+            self._ray.kill(member.actor)
+
+    def _begin(self) -> _Member:
+        actor, node = self._actor.remote(), f"{self._node}:{secrets.token_hex(4)}"
+        return _Member(actor, actor.run.remote(node, *self._arguments), node)

@@ -1,0 +1,143 @@
+"""Joining or starting a Ray cluster: the one place where a process of ours connects with Ray."""
+
+import logging
+import os
+import re
+import secrets
+import socket
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
+
+from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sim.workers.ray_environment import restored_environment
+
+ANSWER_S = 10.0
+"""How long the head of a cluster may take to accept a connection [s]."""
+_ADDRESS = re.compile(r"[\w.-]{1,253}:\d{1,5}|\[[0-9a-fA-F:.]{2,45}\]:\d{1,5}")
+
+
+class ClusterError(PhysaiError):
+    """Work cannot be divided as asked for, or a cluster cannot do it."""
+
+
+def brief(error: Exception) -> str:
+    """The beginning of a message of Ray, which gives many lines."""
+    return " ".join(str(error).split()).partition(" class_name:")[0][:200]
+
+
+def versions(names: Sequence[str]) -> dict[str, str]:
+    """Versions of packages in this process."""
+    return {name: metadata.version(name) for name in names}
+
+
+def require_same_versions(host: str, found: Mapping[str, str]) -> None:
+    """Raises ClusterError if a package has another version on a computer than here."""
+    for name, version in found.items():
+        if version != metadata.version(name):
+            raise ClusterError(
+                f"{host} has {name} {version}, this computer {metadata.version(name)}; numbers would differ, so "
+                "install the same version on all"
+            )
+
+
+def check_address(address: str) -> None:
+    """Raises ClusterError for what is neither `auto`, `local` nor HOST:PORT."""
+    if address in ("auto", "local") or _ADDRESS.fullmatch(address):
+        return
+    way = "run the command on the cluster, for instance with `ray job submit`" if address.startswith("ray:") else ""
+    raise ClusterError(
+        f"--ray {address[:80]!r}: expected auto, local, or HOST:PORT of a cluster that `ray start` began"
+        + (f"; {way}" if way else "")
+    )
+
+
+def ray_version() -> str:
+    """Version of the package.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError("--ray needs ray: pip install 'physai-sdk[cluster]'") from error
+
+
+@contextmanager
+def connected(address: str, *, processors: int) -> Generator[Any]:
+    """Connects with a Ray cluster while the block runs; yields the module `ray`.
+
+    Args:
+        address: `auto` joins the cluster that RAY_ADDRESS names or that runs on this computer, and starts one of this
+            computer alone if there is none; `local` always does that; HOST:PORT joins that cluster.
+        processors: how many a cluster of this computer alone has at least.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+        ClusterError: no cluster answers, or it has another version.
+    """
+    check_address(address)
+    with restored_environment():
+        # Nothing is reported to Ray's authors, and no warnings about accelerators that we do not ask for.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray  # type: ignore[import-untyped]
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(f"--ray needs {error.name}: pip install 'physai-sdk[cluster]'") from error
+        module: Any = ray
+        if module.is_initialized():
+            # The caller that connected this process also disconnects it.
+            yield module
+            return
+        _connect(module, address, processors)
+        try:
+            yield module
+        finally:
+            module.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself waits for it for minutes, and says nothing meanwhile."""
+    check_address(address)
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"--ray {address}: no cluster answers there within {ANSWER_S:g} s: {error}; start one with `ray start "
+            "--head`, or use --ray local"
+        ) from error
+
+
+def _connect(ray: Any, address: str, processors: int) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    named = os.environ.get("RAY_ADDRESS")
+    joined = named if address == "auto" and named else address
+    if joined == "auto":
+        try:
+            ray.init(address="auto", **quiet)
+            return
+        except ConnectionError:
+            joined = "local"
+    if joined != "local":
+        _require_answer(joined)
+        try:
+            ray.init(address=joined, **quiet)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise ClusterError(
+                f"--ray {joined}: cannot join this cluster: {brief(error)}; start it with `ray start --head`, or use "
+                "--ray local"
+            ) from error
+        return
+    # For this cluster only; without it Ray writes one into the home folder, which may be read-only.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Workers have niceness 15 otherwise, and wait for whatever else this computer does.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    count = max(processors, len(os.sched_getaffinity(0)))
+    try:
+        ray.init(address="local", num_cpus=count, include_dashboard=False, **quiet)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise ClusterError(f"--ray {address}: Ray does not start on this computer: {brief(error)}") from error

@@ -1,0 +1,129 @@
+"""From a run to preferences to a fine-tuned run that is exported, by the commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from physai.sdk.cli.main import main
+from physai.sim.preferences.store import PreferenceStore
+from physai.train.preferences.ensemble import load_ensemble
+from physai.train.preferences.finetune import CRITIC_ITERATIONS
+from physai.train.runners.checkpoint import load_run
+
+SMALL = ("--num-envs", "16", "--set", "horizon=16", "--set", "minibatches=2", "--set", "hidden=8")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("preferences") / "run"
+    assert main(["train", "cartpole-swingup", "--out", str(folder), "--iterations", "1", *SMALL]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def database(run: Path) -> Path:
+    path = run.parent / "answers.db"
+    collect = ["prefer", "collect", str(run), "--out", str(path), "--pairs", "20", "--repeats", "0.5"]
+    answer = ["prefer", "answer", str(path), "--simulated"]
+    assert main(collect) == 0
+    assert main([*answer, "perfect", "--taste", "command_size=-1"]) == 0
+    assert main([*collect, "--seed", "1"]) == 0
+    assert main([*answer, "perfect", "--taste", "command_size=-1"]) == 0
+    assert main([*answer, "mistaken", "--eps-mistake", "1", "--taste", "command_size=-1", "--limit", "20"]) == 0
+    return path
+
+
+def test_status_counts_and_compares(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prefer", "status", str(database), "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["pairs"] == 50
+    assert status["repeated"] == 10
+    assert 40 < status["segments"] <= 80
+    assert status["methods"] == {"disagreement": 20, "random": 30}
+    perfect = status["raters"]["simulated-perfect"]
+    assert (perfect["answers"], perfect["open"]) == (50, 0)
+    assert (perfect["consistency"]["repeated"], perfect["consistency"]["same"]) == (10, 10)
+    # The other one always says the opposite.
+    assert status["krippendorff_alpha"] < -0.5
+    assert len(status["sha256"]) == 64
+
+
+def test_answers_come_from_the_taste(database: Path) -> None:
+    store = PreferenceStore(database)
+    segments, pairs = store.segments(), {pair.id: pair for pair in store.pairs()}
+    column = store.layout.terms.index("command_size")
+    for answer in store.answers():
+        pair = pairs[answer.pair]
+        forces = [segments[number].terms[:, column].sum() for number in (pair.first, pair.second)]
+        gentler = "first" if forces[0] < forces[1] else "second"
+        assert (answer.preference == gentler) == (answer.rater == "simulated-perfect")
+    store.close()
+
+
+def test_a_fit_is_written_and_explains_itself(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prefer", "fit", str(database), "--out", str(tmp_path / "model.npz"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    model, facts = load_ensemble(tmp_path / "model.npz")
+    assert model.digest() == report["sha256"]
+    assert facts["database"] == report["database"]
+    assert set(report["correlations"]) >= {"reward", "reward.upright", "command_size"}
+
+
+@pytest.mark.slow
+def test_a_fine_tuned_run_names_its_origin_and_is_exported(
+    run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "tuned"
+    words = ["finetune", str(run), "--preferences", str(database), "--out", str(out), "--iterations", "2"]
+    assert main([*words, "--taste", "command_size=-1", "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["iterations"] <= CRITIC_ITERATIONS + 2
+    record = json.loads((out / "preferences.json").read_text())
+    store = PreferenceStore(database)
+    provenance = load_run(out).provenance
+    assert provenance["preferences.database"] == store.digest() == record["database"]
+    assert provenance["preferences.reward_model"] == load_ensemble(out / "reward_model.npz")[0].digest()
+    assert provenance["preferences.reference"] == store.sources()[0][0]
+    assert provenance["preferences.raters"] == "simulated-mistaken, simulated-perfect"
+    store.close()
+    points = record["over_optimisation"]
+    assert points[0]["iteration"] == 0
+    assert points[0]["kl"] == 0.0
+    assert all(point["taste"] < 0.0 and 0.0 <= point["learned"] <= 6.0 for point in points)
+    assert main(["export", str(out)]) == 0
+    assert (out / "export" / "policy.onnx").is_file()
+    assert main(["train", "--resume", str(out)]) == 2
+    assert "learned from preferences" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    words = ["prefer", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]
+    assert main([*words, "--iterations", "3", "--out", str(out), "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["labels"] == 24
+    assert outcome["iterations"] == 3
+    assert outcome["fit"]["answers"] == 24
+    assert load_run(out).provenance["preferences.raters"] == "simulated-noisy"
+
+
+def test_bad_input_is_one_line(run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    db, out = str(database), str(tmp_path / "out")
+    for words in (
+        ["prefer", "status", str(tmp_path / "missing")],
+        ["prefer", "collect", str(run), "--out", db, "--segment-s", "1"],
+        ["prefer", "collect", str(run), "--out", db, "--pairs", "0"],
+        ["prefer", "answer", db, "--simulated", "noisy", "--beta", "nan"],
+        ["prefer", "answer", db, "--simulated", "noisy", "--taste", "beauty=1"],
+        ["finetune", str(run), "--preferences", db, "--out", str(run)],
+        ["finetune", str(tmp_path), "--preferences", db, "--out", out],
+        ["finetune", str(run), "--preferences", db, "--out", out, "--target-kl", "nan"],
+    ):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("physai")
+        assert error.count("\n") == 1

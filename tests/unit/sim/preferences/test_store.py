@@ -1,0 +1,195 @@
+"""The preference database loses nothing and doubles nothing."""
+
+import tempfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode
+from physai.sim.preferences.store import Answer, Choice, Pair, PreferenceStore, Question
+
+LAYOUT = Layout(
+    task="t", fingerprint="f", step_dt=0.02, steps=3, qpos=2, critic=4, actions=1, terms=("reward", "joint_speed")
+)
+SEED = 2**64 - 1
+
+
+def segment(value: float = 0.0) -> Segment:
+    def part(width: int) -> np.ndarray:
+        return np.full((3, width), value, np.float32)
+
+    return Segment(episode_seed=SEED, start_step=7, qpos=part(2), critic=part(4), action=part(1), terms=part(2))
+
+
+def filled(path: Path, pairs: int = 4) -> PreferenceStore:
+    store = PreferenceStore(path, layout=LAYOUT)
+    numbers = store.add_segments("p" * 64, {"run": "r"}, [segment(float(i)) for i in range(pairs + 1)])
+    store.add_pairs([Pair(first=numbers[i], second=numbers[i + 1], method="random") for i in range(pairs)])
+    return store
+
+
+def answer(question: Question, *, key: str = "k", rater: str = "ann", choice: Choice = "left") -> Answer:
+    return Answer(key=key, pair=question.pair, rater=rater, choice=choice, swapped=question.swapped)
+
+
+def test_segments_come_back(tmp_path: Path) -> None:
+    store = filled(tmp_path / "db")
+    again = PreferenceStore(tmp_path / "db").segments()
+    assert list(again) == [1, 2, 3, 4, 5]
+    assert again[3].episode_seed == SEED
+    assert again[3].start_step == 7
+    assert again[3].critic.tolist() == segment(2.0).critic.tolist()
+    assert store.segments_of_last_source() == [1, 2, 3, 4, 5]
+
+
+def test_damaged_and_foreign_segments_are_refused() -> None:
+    data, sha256 = encode(segment(), LAYOUT)
+    bomb = zlib.compress(b"\0" * 10_000_000)
+    for bad in (data[:-9], b"", bomb, zlib.compress(b"\1" * 4 * 27)):
+        with pytest.raises(PreferenceError, match="damaged"):
+            decode(bad, LAYOUT, sha256=sha256, episode_seed=0, start_step=0)
+    with pytest.raises(PreferenceError, match="shape"):
+        encode(segment(), LAYOUT.model_copy(update={"qpos": 3}))
+    with pytest.raises(PreferenceError, match="not finite"):
+        encode(segment(np.nan), LAYOUT)
+
+
+def test_another_layout_is_refused_with_both_values(tmp_path: Path) -> None:
+    filled(tmp_path / "db")
+    with pytest.raises(PreferenceError, match="steps 3 and 5"):
+        PreferenceStore(tmp_path / "db", layout=LAYOUT.model_copy(update={"steps": 5}))
+    with pytest.raises(PreferenceError, match="physai prefer collect"):
+        PreferenceStore(tmp_path / "missing")
+    (tmp_path / "text").write_text("no database, but long enough to be looked at " * 40)
+    with pytest.raises(PreferenceError, match="cannot be used"):
+        PreferenceStore(tmp_path / "text")
+
+
+def test_an_answer_sent_twice_is_stored_once(tmp_path: Path) -> None:
+    store = filled(tmp_path / "db")
+    question = store.next_question("ann")
+    assert question is not None
+    assert store.record(answer(question))
+    assert not store.record(answer(question))
+    assert len(store.answers()) == 1
+    with pytest.raises(PreferenceError, match="belongs to"):
+        store.record(answer(question, choice="right"))
+    with pytest.raises(PreferenceError, match="has answered pair 1 already"):
+        store.record(answer(question, key="other"))
+
+
+def test_an_undone_answer_is_asked_again(tmp_path: Path) -> None:
+    store = filled(tmp_path / "db")
+    question = store.next_question("ann")
+    assert question is not None
+    before = store.digest()
+    store.record(answer(question))
+    assert store.digest() != before
+    last = store.last_answer("ann")
+    assert last is not None
+    store.withdraw(last.key)
+    assert store.next_question("ann") == question
+    assert store.digest() == before
+    assert store.record(answer(question, key="second try", choice="right"))
+
+
+def test_sides_are_mixed_differ_between_raters_and_stay(tmp_path: Path) -> None:
+    store = filled(tmp_path / "db", pairs=64)
+    swapped: dict[str, list[bool]] = {"ann": [], "bo": []}
+    for rater, sides in swapped.items():
+        for number in range(64):
+            question = store.next_question(rater)
+            assert question is not None
+            assert question == store.next_question(rater)
+            assert {question.left, question.right} == {question.pair, question.pair + 1}
+            sides.append(question.swapped)
+            store.record(answer(question, key=f"{rater} {number}", rater=rater))
+        # 64 tosses of a coin: fewer than 12 or more than 52 of one side have a chance of 1e-6.
+        assert 12 <= sum(sides) <= 52
+    assert swapped["ann"] != swapped["bo"]
+    assert store.next_question("ann") is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("key", ""), ("key", "k" * 65), ("rater", "a\nb"), ("choice", "both"), ("latency_s", float("nan")), ("pair", 99)],
+)
+def test_invalid_answers_are_refused(tmp_path: Path, field: str, value: object) -> None:
+    store = filled(tmp_path / "db")
+    good = Answer(key="k", pair=1, rater="ann", choice="left", swapped=False)
+    with pytest.raises(PreferenceError):
+        store.record(replace(good, **{field: value}))
+    assert store.answers() == []
+
+
+def test_preferences_are_of_segments_not_of_sides() -> None:
+    base = Answer(key="k", pair=1, rater="ann", choice="left", swapped=False)
+    assert base.preference == "first"
+    assert replace(base, swapped=True).preference == "second"
+    assert replace(base, choice="right").preference == "second"
+    assert replace(base, choice="right", swapped=True).preference == "first"
+    assert replace(base, choice="equal", swapped=True).preference == "equal"
+
+
+RATERS, CHOICES = st.sampled_from(["ann", "bo"]), st.sampled_from(["left", "right", "equal", "cannot_tell"])
+
+
+class Database(RuleBasedStateMachine):
+    """Answers, repeats, undoes and reopens in any order; a dictionary says what must be there."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "db"
+        self.store = filled(self.path)
+        self.expected: dict[tuple[int, str], Answer] = {}
+        self.sent: list[Answer] = []
+
+    @rule(rater=RATERS, choice=CHOICES)
+    def answer(self, rater: str, choice: Choice) -> None:
+        question = self.store.next_question(rater)
+        open_pairs = [pair for pair in range(1, 5) if (pair, rater) not in self.expected]
+        assert (question.pair if question else None) == min(open_pairs, default=None)
+        if question is not None:
+            one = answer(question, key=f"key {len(self.sent)}", rater=rater, choice=choice)
+            assert self.store.record(one)
+            self.sent.append(one)
+            self.expected[question.pair, rater] = one
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def send_again(self, data: st.DataObject) -> None:
+        assert not self.store.record(data.draw(st.sampled_from(self.sent)))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def undo(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.sent))
+        self.store.withdraw(one.key)
+        if self.expected.get((one.pair, one.rater)) == one:
+            del self.expected[one.pair, one.rater]
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = PreferenceStore(self.path)
+
+    @invariant()
+    def holds_what_was_said(self) -> None:
+        assert self.store.answers() == [self.expected[key] for key in sorted(self.expected)]
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+
+TestDatabase = Database.TestCase
+TestDatabase.settings = settings(
+    max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

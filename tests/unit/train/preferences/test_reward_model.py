@@ -1,0 +1,182 @@
+"""The reward ensemble, its fit and the choice of pairs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from physai.sim.preferences.segment import PreferenceError, Segment
+from physai.sim.preferences.store import Answer, Pair
+from physai.train.models.numpy_policy import seeded
+from physai.train.preferences.choose import choose_pairs, with_repeats
+from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble, load_ensemble, save_ensemble
+from physai.train.preferences.fit import FitSettings, Labels, calibration, explain, fit, labels_of
+
+CRITIC, ACTIONS, STEPS = 3, 1, 5
+FAST = FitSettings(epochs=40, hidden=(16,))
+
+
+def segments(count: int, seed: int = 0) -> list[Segment]:
+    """Segments whose first term is the first critic input plus twice the action."""
+    rng = np.random.default_rng(seed)
+    made: list[Segment] = []
+    for _ in range(count):
+        critic = rng.normal(size=(STEPS, CRITIC)).astype(np.float32) + rng.normal(size=CRITIC).astype(np.float32)
+        action = rng.uniform(-1.0, 1.0, (STEPS, ACTIONS)).astype(np.float32)
+        terms = np.stack([critic[:, 0] + 2.0 * action[:, 0], rng.normal(size=STEPS)], axis=1).astype(np.float32)
+        made.append(
+            Segment(episode_seed=0, start_step=0, qpos=critic[:, :1], critic=critic, action=action, terms=terms)
+        )
+    return made
+
+
+def inputs_of(listed: list[Segment]) -> torch.Tensor:
+    return torch.as_tensor(np.stack([np.concatenate([s.critic, s.action], axis=1) for s in listed]))
+
+
+def labelled(listed: list[Segment], count: int, seed: int = 1) -> Labels:
+    """Perfect answers to random pairs."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(len(listed), size=count)
+    second = (first + rng.integers(1, len(listed), size=count)) % len(listed)
+    sums = np.array([s.terms[:, 0].sum() for s in listed])
+    target = (sums[first] > sums[second]).astype(np.float32)
+    return Labels(torch.as_tensor(first), torch.as_tensor(second), torch.as_tensor(target))
+
+
+def test_a_fit_finds_the_reward_behind_the_answers() -> None:
+    listed = segments(120)
+    model, report = fit(inputs_of(listed), labelled(listed, 200), seed=0, settings=FAST)
+    report = explain(model, report, listed, ("reward", "chance"))
+    assert report.answers == 200
+    assert report.accuracy is not None
+    assert report.accuracy >= 0.8
+    assert report.accuracy_interval is not None
+    assert report.accuracy_interval[0] <= report.accuracy <= report.accuracy_interval[1]
+    assert report.correlations["reward"] >= 0.8
+    assert abs(report.correlations["chance"]) <= 0.2
+    # New segments, which the fit has not seen.
+    fresh = segments(100, seed=7)
+    learned = model.reward(*(torch.as_tensor(np.stack([getattr(s, n) for s in fresh])) for n in ("critic", "action")))
+    true = torch.as_tensor(np.stack([s.terms[:, 0] for s in fresh]))
+    assert float(torch.corrcoef(torch.stack([learned.flatten(), true.flatten()]))[0, 1]) >= 0.8
+
+
+def test_contradicting_answers_teach_nothing_and_are_no_certainty() -> None:
+    listed = segments(60)
+    labels = labelled(listed, 100)
+    coins = torch.as_tensor(np.random.default_rng(3).integers(0, 2, 100).astype(np.float32))
+    _, report = fit(inputs_of(listed), Labels(labels.first, labels.second, coins), seed=0, settings=FAST)
+    assert report.accuracy is not None
+    assert report.accuracy_interval is not None
+    assert report.accuracy_interval[0] <= 0.5
+
+
+def test_a_warm_start_keeps_the_scale_of_the_inputs() -> None:
+    listed = segments(80)
+    start, _ = fit(inputs_of(listed[:40]), labelled(listed[:40], 60), seed=0, settings=FAST)
+    before = start.digest()
+    model, report = fit(inputs_of(listed), labelled(listed, 60), seed=0, settings=FAST, start=start)
+    assert torch.equal(model.input_mean, start.input_mean)
+    assert start.digest() == before != model.digest()
+    assert report.epochs <= 14
+
+
+def test_too_few_answers_are_refused() -> None:
+    listed = segments(10)
+    with pytest.raises(PreferenceError, match="needs 10 answers"):
+        fit(inputs_of(listed), labelled(listed, 9), seed=0, settings=FAST)
+
+
+def test_labels_take_ties_as_halves_and_leave_out_who_cannot_tell() -> None:
+    pairs = [Pair(id=n, first=n, second=n + 1, method="random") for n in (1, 2, 3)]
+
+    def said(pair: int, choice: str, swapped: bool) -> Answer:
+        return Answer(key=f"{pair}", pair=pair, rater="r", choice=choice, swapped=swapped)  # pyright: ignore[reportArgumentType]
+
+    answers = [said(1, "left", True), said(2, "equal", False), said(3, "cannot_tell", False)]
+    labels = labels_of(pairs, answers, {1: 0, 2: 1, 3: 2, 4: 3})
+    assert torch.equal(labels.target, torch.tensor([0.0, 0.5]))
+    assert torch.equal(labels.first, torch.tensor([0, 1]))
+    assert torch.equal(labels.second, torch.tensor([1, 2]))
+
+
+def test_calibration_by_hand() -> None:
+    predicted, observed = torch.tensor([0.1, 0.1, 0.9, 1.0]), torch.tensor([0.0, 1.0, 1.0, 1.0])
+    low, high = calibration(predicted, observed)
+    assert (low.pairs, low.predicted, low.observed) == (2, pytest.approx(0.1), 0.5)
+    assert (high.pairs, high.predicted, high.observed) == (2, pytest.approx(0.95), 1.0)
+
+
+@given(st.integers(0, 1000), st.floats(-1e6, 1e6, width=32))
+def test_the_reward_is_bounded_whatever_the_state(seed: int, size: float) -> None:
+    model = RewardEnsemble(CRITIC + ACTIONS, hidden=(8,), generator=seeded(seed))
+    model.freeze_scale(torch.randn(50, CRITIC + ACTIONS, generator=seeded(seed)))
+    reward = model.reward(torch.full((4, CRITIC), size), torch.full((4, ACTIONS), size))
+    assert bool(((reward >= 0.0) & (reward <= MAX_RATE)).all())
+
+
+def test_members_are_computed_as_one_by_one() -> None:
+    model = RewardEnsemble(4, members=3, hidden=(6, 5), generator=seeded(0))
+    x = torch.randn(7, 4, generator=seeded(1))
+    for member in range(3):
+        y = x
+        for index, (weight, bias) in enumerate(zip(model.weights, model.biases, strict=True)):
+            y = y @ weight[member] + bias[member]
+            y = torch.nn.functional.leaky_relu(y) if index < 2 else y
+        torch.testing.assert_close(model.raw(x)[member], y[:, 0])
+
+
+def test_a_file_keeps_the_model_and_notices_damage(tmp_path: Path) -> None:
+    model = RewardEnsemble(4, hidden=(6, 5), generator=seeded(0))
+    path = tmp_path / "model.npz"
+    digest = save_ensemble(model, path, facts={"answers": 3})
+    again, facts = load_ensemble(path)
+    assert again.digest() == digest == model.digest()
+    assert facts == {"answers": 3}
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(PreferenceError, match=r"damaged|no reward model"):
+        load_ensemble(path)
+    path.write_text("text")
+    with pytest.raises(PreferenceError, match="no reward model"):
+        load_ensemble(path)
+    with pytest.raises(PreferenceError, match="cannot be read"):
+        load_ensemble(tmp_path / "missing.npz")
+
+
+def test_disagreement_asks_where_members_differ() -> None:
+    listed = segments(60)
+    model, _ = fit(inputs_of(listed), labelled(listed, 80), seed=0, settings=FAST)
+    numbers = list(range(100, 160))
+    chosen = choose_pairs(numbers, listed, count=10, method="disagreement", seed=0, model=model)
+    scores = [pair.score or 0.0 for pair in chosen]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] > 0.0
+    with pytest.raises(PreferenceError, match="fitted model"):
+        choose_pairs(numbers, listed, count=10, method="disagreement", seed=0)
+
+
+@given(st.integers(2, 9), st.integers(1, 20), st.integers(0, 99))
+def test_uniform_uses_every_segment_equally_often(count: int, pairs: int, seed: int) -> None:
+    chosen = choose_pairs(list(range(count)), segments(1) * count, count=pairs, method="uniform", seed=seed)
+    uses = [sum((pair.first == n) + (pair.second == n) for pair in chosen) for n in range(count)]
+    assert len(chosen) == pairs
+    assert max(uses) - min(uses) <= 1
+    assert all(pair.first != pair.second for pair in chosen)
+
+
+def test_repeats_exchange_the_segments_of_earlier_pairs() -> None:
+    earlier = [Pair(id=n, first=n, second=n + 1, method="random") for n in range(1, 11)]
+    new = [Pair(first=50, second=51, method="random")] * 10
+    everything = with_repeats(new, earlier, 0.3, 0)
+    assert everything[:10] == new
+    assert len(everything) == 13
+    for pair in everything[10:]:
+        assert pair.repeat_of is not None
+        original = earlier[pair.repeat_of - 1]
+        assert (pair.first, pair.second) == (original.second, original.first)

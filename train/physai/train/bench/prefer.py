@@ -1,0 +1,195 @@
+"""Preferences: training by simulated answers against the true reward, active questions, fine-tuning for a taste."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback
+from physai.sim.preferences.segment import Segment
+from physai.sim.preferences.store import Method, Pair, PreferenceStore
+from physai.sim.preferences.teachers import TEACHERS
+from physai.sim.tasks.task import Task
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.preferences.ask import answer_simulated
+from physai.train.preferences.choose import choose_pairs
+from physai.train.preferences.collect import collect
+from physai.train.preferences.draw import draw_segments, layout_of
+from physai.train.preferences.finetune import FinetuneSettings, finetune
+from physai.train.preferences.fit import Labels, fit, probabilities, stack
+from physai.train.preferences.judge import judge
+from physai.train.preferences.scratch import ScratchSettings, train_by_preferences
+from physai.train.presets import preset_for
+from physai.train.runners import session
+from physai.train.runners.checkpoint import load_run
+from physai.train.runners.run_config import RunTaskSource, begin_run
+from physai.train.runners.runner import Trainer, evaluate_graph, learner_threads
+
+TASKS = ("cartpole-swingup",)
+LABELS = 200
+ITERATIONS = 120
+TASTE = {"command_size": -1.0}
+"""What fine-tuning is to bring: smaller forces."""
+STEP = 20
+"""Labels between two fits in the comparison of questions."""
+REACHED = 0.9
+"""Accuracy on new pairs whose number of labels is compared."""
+MARGIN = 0.05
+"""Share of successes that fine-tuning may lose."""
+
+
+class Note(Protocol):
+    """Takes one measurement."""
+
+    def __call__(self, name: str, unit: str, value: float, peer: str | None = None) -> None:
+        """Keeps it."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Size:
+    iterations: int = ITERATIONS
+    tuning: int = 60
+    labels: int = LABELS
+    worlds: int | None = None
+    episodes: int = 256
+
+
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """Trains, asks and fine-tunes with each seed."""
+    size = _Size(iterations=12, tuning=2, labels=24, worlds=64, episodes=8) if options.quick else _Size()
+    found: dict[str, tuple[str, str | None, list[float]]] = {}
+
+    def note(name: str, unit: str, value: float, peer: str | None = None) -> None:
+        found.setdefault(name, (unit, peer, []))[2].append(value)
+        report(f"{name}: {value:.4g} {unit}")
+
+    for task in options.chosen(TASKS):
+        for seed in range(1 if options.quick else options.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                true_return = _true(task, seed, Path(folder) / "true", size)
+                _scratch(task, seed, Path(folder) / "preferences", size, true_return, note, report)
+                _tuned(task, seed, Path(folder), size, note, report)
+                reference = load_run(Path(folder) / "true")
+                ratio = active_over_random(reference.graph, reference.task, seed, size.labels, report)
+                if ratio is not None:
+                    note(f"active_over_random.{task}", "1", ratio, "random questions")
+    results = [
+        BenchmarkResult(name=name, unit=unit, peer=peer, runs=tuple(runs)) for name, (unit, peer, runs) in found.items()
+    ]
+    for task in options.chosen(TASKS):
+        if f"active_over_random.{task}" not in found:
+            why = f"no method reached {REACHED:.0%} of new pairs with {size.labels} labels"
+            results.append(BenchmarkResult(name=f"active_over_random.{task}", unit="1", runs=(), missing=why))
+    return results
+
+
+def _source(task: str) -> RunTaskSource:
+    return RunTaskSource(task=task, robot=None, preset=None)
+
+
+def _true(task: str, seed: int, folder: Path, size: _Size) -> float:
+    """Trains with the task's own reward as long as with preferences; returns the mean return of an episode."""
+    config = replace(preset_for(task), iterations=size.iterations, seed=seed, stop_at_success=None)
+    config = replace(config, num_envs=size.worlds or config.num_envs)
+    torch.set_num_threads(learner_threads(config))
+    source = _source(task)
+    loaded = source.load()
+    begin_run(folder, source, config, loaded)
+    trainer = Trainer(loaded, config)
+    session.run(trainer, folder)
+    return judge(trainer.graph, loaded, episodes=size.episodes, action_repeat=config.action_repeat).episode_return
+
+
+def _scratch(
+    task: str, seed: int, folder: Path, size: _Size, true_return: float, note: Note, report: ProgressCallback
+) -> None:
+    config = replace(preset_for(task), iterations=size.iterations, seed=seed)
+    config = replace(config, num_envs=size.worlds or config.num_envs)
+    outcome = train_by_preferences(
+        _source(task),
+        config,
+        folder,
+        teacher=TEACHERS["perfect"],
+        rater="perfect",
+        settings=ScratchSettings(labels=size.labels),
+        say=report,
+    )
+    loaded = load_run(folder)
+    worth = judge(loaded.graph, loaded.task, episodes=size.episodes, action_repeat=config.action_repeat)
+    note(f"return_ratio.{task}", "1", worth.episode_return / true_return, "PPO with the true reward")
+    note(f"seconds.{task}", "s", outcome.seconds)
+    note(f"fit_share.{task}", "1", outcome.fit_seconds / outcome.seconds)
+
+
+def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: ProgressCallback) -> None:
+    """Fine-tunes the policy of the true reward for a taste."""
+    reference, database = folder / "true", folder / "taste.db"
+    collect(reference, database, pairs=size.labels, method="random", seconds=0.5, seed=seed, repeats=0.0, explore=True)
+    store = PreferenceStore(database)
+    answer_simulated(store, TEACHERS["perfect"], rater="perfect", taste=TASTE, seed=seed)
+    store.close()
+    settings = FinetuneSettings(iterations=size.tuning, seed=seed)
+    finetune(reference, database, folder / "tuned", settings=settings, taste=TASTE, say=report)
+    before, after = load_run(reference), load_run(folder / "tuned")
+    repeat = before.config.action_repeat
+    old, new = (judge(r.graph, r.task, episodes=size.episodes, action_repeat=repeat) for r in (before, after))
+    rates = [evaluate_graph(r.graph, r.task, episodes=size.episodes)["success"] for r in (before, after)]
+    report(f"success {rates[0]:.3f} to {rates[1]:.3f}, return {old.episode_return:.2f} to {new.episode_return:.2f}")
+    note(f"success_change.{task}", "1", rates[1] - rates[0])
+    note(f"noninferior.{task}", "1", float(rates[1] >= rates[0] - MARGIN))
+    note(f"taste_gain.{task}", "1", (new.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE)))
+
+
+def active_over_random(
+    graph: PolicyGraph, task: Task, seed: int, labels: int, report: ProgressCallback
+) -> float | None:
+    """Labels that disagreement needs for `REACHED` on new pairs, over those that random pairs need.
+
+    Returns:
+        The ratio; None if one of them does not reach it.
+    """
+    layout = layout_of(task, seconds=0.5)
+    std = torch.full((task.contract.action.size,), 0.5)
+    segments = draw_segments(graph, task, layout, count=600, seed=seed + 1, std=std, training=True)
+    pool, new = segments[::2], segments[1::2]
+    needed: dict[Method, int | None] = {}
+    methods: tuple[Method, ...] = ("disagreement", "random")
+    for method in methods:
+        curve = _accuracies(pool, new, method, seed, labels)
+        needed[method] = next((count for count, share in curve if share >= REACHED), None)
+        report(f"{method}: " + ", ".join(f"{count} labels {share:.1%}" for count, share in curve))
+    active, random = needed["disagreement"], needed["random"]
+    return None if active is None or random is None else active / random
+
+
+def _accuracies(
+    pool: Sequence[Segment], new: Sequence[Segment], method: Method, seed: int, labels: int
+) -> list[tuple[int, float]]:
+    """Share of 1,000 new pairs that is predicted, after every `STEP` labels."""
+    tested = _perfect(new, choose_pairs(range(len(new)), new, count=1000, method="random", seed=99))
+    asked: list[Pair] = []
+    curve: list[tuple[int, float]] = []
+    model = None
+    while len(asked) < labels:
+        how: Method = "random" if model is None else method
+        asked += choose_pairs(
+            range(len(pool)), pool, count=STEP, method=how, seed=seed * 1000 + len(asked), model=model
+        )
+        model, _ = fit(stack(pool), _perfect(pool, asked), seed=seed)
+        inputs = stack(new)
+        prepared = model.normalise(inputs.flatten(0, 1)).view_as(inputs)
+        predicted = probabilities(model, prepared, tested, torch.arange(len(tested.target))).mean(dim=0)
+        curve.append((len(asked), float(((predicted > 0.5) == (tested.target > 0.5)).float().mean())))
+    return curve
+
+
+def _perfect(segments: Sequence[Segment], pairs: Sequence[Pair]) -> Labels:
+    """What the perfect teacher says of pairs, by the task's reward."""
+    sums = np.array([segment.terms[:, 0].sum() for segment in segments])
+    first, second = (torch.tensor([getattr(pair, side) for pair in pairs]) for side in ("first", "second"))
+    return Labels(first, second, torch.as_tensor((sums[first] > sums[second]).astype(np.float32)))

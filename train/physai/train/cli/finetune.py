@@ -1,0 +1,79 @@
+"""`physai finetune`: improves a run's policy by preferences, on a leash to what it was."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable
+from physai.sdk.cli.command import CliCommand
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("reference", type=Path, metavar="RUN", help="run folder whose policy is fine-tuned")
+    parser.add_argument("--preferences", type=Path, required=True, metavar="DB", help="database of answers")
+    parser.add_argument("--out", type=Path, help="new run folder (default: runs/TASK/DATE-TIME)")
+    parser.add_argument("--iterations", type=int, default=60, metavar="N", help="updates of PPO (default: 60)")
+    parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated in parallel (default: the run's)")
+    parser.add_argument(
+        "--weight", type=float, default=1.0, metavar="W", help="of the learned reward beside the task's (default: 1)"
+    )
+    parser.add_argument(
+        "--target-kl",
+        type=float,
+        metavar="NAT",
+        help="divergence from the reference per step to aim at; four times it ends the run (default: 0.5 per action)",
+    )
+    parser.add_argument(
+        "--taste", metavar="NAME=WEIGHT,…", help="what the answers came from, if it is known, for the report"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers (default: 0)")
+    parser.add_argument("--task", help="task of a run whose task is not built in")
+    parser.add_argument("--robot", help="robot of a run whose robot is not built in")
+    parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from physai.sim.preferences.store import PreferenceStore
+    from physai.sim.preferences.taste import parse_taste
+    from physai.train.preferences.finetune import FinetuneSettings, finetune
+
+    for name, low, high in (("weight", 0.0, 1e3), ("target_kl", 0.0, 1e3)):
+        value = getattr(arguments, name)
+        if value is not None and not low < value <= high:
+            raise PhysaiError(f"--{name.replace('_', '-')} must lie in ({low:g}, {high:g}], got {value}")
+    if not 1 <= arguments.iterations <= 10**6:
+        raise PhysaiError(f"--iterations must lie in 1 … 1000000, got {arguments.iterations}")
+    store = PreferenceStore(arguments.preferences)
+    names, task = store.layout.terms, store.layout.task
+    store.close()
+    tuned = finetune(
+        arguments.reference,
+        arguments.preferences,
+        arguments.out or Path("runs") / task / time.strftime("%Y%m%d-%H%M%S"),
+        settings=FinetuneSettings(
+            iterations=arguments.iterations,
+            seed=arguments.seed,
+            weight=arguments.weight,
+            target_kl=arguments.target_kl,
+            num_envs=arguments.num_envs,
+        ),
+        taste=None if arguments.taste is None else parse_taste(arguments.taste, names),
+        task=arguments.task,
+        robot=arguments.robot,
+        say=lambda text: print(text, file=sys.stderr),
+    )
+    if arguments.json:
+        print(json.dumps(asdict(tuned), indent=2))
+    else:
+        text = f"{tuned.reason}: {tuned.seconds:.0f} s, KL {tuned.kl:.3g} nat per step\nnext: physai export {tuned.run}"
+        print(printable(text))
+    return 0
+
+
+command = CliCommand(summary="fine-tune a policy by preferences", add_arguments=_add_arguments, run=_run)

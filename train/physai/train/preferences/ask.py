@@ -1,0 +1,63 @@
+"""A simulated teacher answers a database's questions, from the terms that its segments hold."""
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from physai.sim.preferences.segment import REWARD
+from physai.sim.preferences.store import Answer, Choice, Preference, PreferenceStore
+from physai.sim.preferences.taste import rewards_of
+from physai.sim.preferences.teachers import Teacher, scale_of
+
+
+def answer_simulated(
+    store: PreferenceStore,
+    teacher: Teacher,
+    *,
+    rater: str,
+    taste: Mapping[str, float] | None = None,
+    seed: int = 0,
+    limit: int | None = None,
+) -> int:
+    """Answers what a rater has not answered yet.
+
+    Args:
+        store: the database.
+        teacher: how it answers.
+        rater: the name under which it does.
+        taste: weights of named terms that it likes; None for the task's own reward.
+        seed: of its chance, for each pair anew: a run that was cut off goes on as if it had not been.
+        limit: greatest number of answers; None for all.
+
+    Returns:
+        Number of answers.
+
+    Raises:
+        PreferenceError: a segment is damaged, or the rater's name is invalid.
+    """
+    wanted = taste or {REWARD: 1.0}
+    rewards = {n: rewards_of(s.terms, store.layout.terms, wanted) for n, s in store.segments().items()}
+    sums = {number: float(values.sum()) for number, values in rewards.items()}
+    count = 0
+    while limit is None or count < limit:
+        question = store.next_question(rater)
+        if question is None:
+            break
+        present = [sums[number] for number in store.segments_of_last_source()]
+        rng = np.random.default_rng([seed, question.pair])
+        first, second = (question.right, question.left) if question.swapped else (question.left, question.right)
+        said = teacher.answer(rewards[first], rewards[second], scale_of(list(sums.values()), present), rng)
+        key = hashlib.sha256(f"{rater} {seed} {question.pair}".encode()).hexdigest()
+        shown = as_shown(said, swapped=question.swapped)
+        answer = Answer(key=key, pair=question.pair, rater=rater, choice=shown, swapped=question.swapped)
+        store.record(answer)
+        count += 1
+    return count
+
+
+def as_shown(said: Preference, *, swapped: bool) -> Choice:
+    """A preference as the choice between left and right."""
+    if said in ("equal", "cannot_tell"):
+        return said
+    return "left" if (said == "first") != swapped else "right"

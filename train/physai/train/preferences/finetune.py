@@ -1,0 +1,184 @@
+"""Fine-tunes a run's policy by preferences, on a leash to what it was."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from physai.sdk.base.errors import CheckpointError
+from physai.sim.preferences.store import PreferenceStore
+from physai.sim.tasks.task import Task
+from physai.train.config import TrainConfig
+from physai.train.preferences.collect import without_stops
+from physai.train.preferences.draw import layout_of, policy_digest
+from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
+from physai.train.preferences.fit import FitReport, fit_store
+from physai.train.preferences.record import PREFIX, Curve, origin, write_record
+from physai.train.preferences.reward import Leash, PreferenceCollector
+from physai.train.runners import session
+from physai.train.runners.checkpoint import CHECKPOINT_FILE, load_run
+from physai.train.runners.initial_weights import load_initial_weights
+from physai.train.runners.run_config import begin_run, load_config, training_alone
+from physai.train.runners.runner import Trainer, engine_threads, learner_threads
+
+CRITIC_ITERATIONS = 10
+"""Iterations in which only the critic learns: it knows the task's reward only, and would lead the actor astray."""
+POINTS = 8
+"""Points of the over-optimisation curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings:
+    """How a policy is fine-tuned."""
+
+    iterations: int = 60
+    seed: int = 0
+    weight: float = 1.0
+    """Weight of the learned reward beside the task's."""
+    target_kl: float | None = None
+    """Divergence from the reference per step [nat]; None for half a nat per action."""
+    num_envs: int | None = None
+    """Worlds; None for the run's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetuned:
+    """What fine-tuning left."""
+
+    run: str
+    reason: str
+    iterations: int
+    kl: float
+    """Divergence of the last rollout [nat per step]."""
+    task_multiplier: float
+    fit: FitReport
+    seconds: float
+
+
+def finetune(
+    run: Path,
+    database: Path,
+    out: Path,
+    *,
+    settings: FinetuneSettings,
+    taste: Mapping[str, float] | None = None,
+    task: str | None = None,
+    robot: str | None = None,
+    say: Callable[[str], None] = print,
+) -> Finetuned:
+    """Fits a reward model to a database and fine-tunes a run's policy with it into a new run folder.
+
+    Args:
+        run: run folder; its policy is the reference.
+        database: answers to segments of the same contract.
+        out: new run folder.
+        settings: how.
+        taste: what the answers came from, if it is known; only reported in the over-optimisation curve.
+        task: see `physai.train.runners.checkpoint.load_run`.
+        robot: likewise.
+        say: takes messages for the user.
+
+    Raises:
+        CheckpointError: `out` holds a run, or `run` is none.
+        PreferenceError: the database is of another task, or has too few answers.
+    """
+    if (out / CHECKPOINT_FILE).exists():
+        raise CheckpointError(f"{out} already holds a run; give another --out")
+    loaded = load_run(run, task=task, robot=robot)
+    source = load_config(run)[0].chosen(run, task=task, robot=robot)
+    config = replace(
+        loaded.config,
+        **without_stops(loaded.config) | {"seed": settings.seed},
+        iterations=settings.iterations + CRITIC_ITERATIONS,
+        num_envs=settings.num_envs or loaded.config.num_envs,
+        curriculum_iterations=0,
+    )
+    torch.set_num_threads(learner_threads(config))
+    store = _opened(database, loaded.task, config)
+    try:
+        model, report = fit_store(store, seed=settings.seed)
+        say(fit_line(report))
+        with training_alone(out):
+            digest = save_ensemble(model, out / MODEL_FILE, facts=report.facts())
+            entries = origin(store, reward_model=digest, reference=policy_digest(loaded.graph))
+            entries |= {f"{PREFIX}from": run.resolve().name}
+            begin_run(out, source, config, loaded.task, origin=entries)
+            trainer, collector = _trainer(loaded.task, config, model, settings)
+            load_initial_weights(trainer, run)
+            curve = Curve(trainer.graph, loaded.task, collector, max(1, settings.iterations // POINTS), taste)
+            curve.add(0)
+            _let_critic_catch_up(trainer)
+            ended = session.run(trainer, out, extra_sinks=[curve], stop=lambda: collector.stop_reason)
+            if not curve.points or curve.points[-1].iteration != ended.iterations:
+                curve.add(ended.iterations)
+            facts = {"fit": report.facts(), "settings": asdict(settings), "task_multiplier": collector.multiplier}
+            write_record(out, entries, curve, facts)
+    finally:
+        store.close()
+    return Finetuned(
+        run=str(out),
+        reason=ended.reason,
+        iterations=ended.iterations,
+        kl=collector.kl,
+        task_multiplier=collector.multiplier,
+        fit=report,
+        seconds=ended.seconds,
+    )
+
+
+def _opened(database: Path, task: Task, config: TrainConfig) -> PreferenceStore:
+    """The database, checked against the task; its segments may have any length."""
+    store = PreferenceStore(database)
+    seconds = store.layout.steps * store.layout.step_dt
+    wanted = layout_of(task, seconds=seconds, action_repeat=config.action_repeat)
+    store.close()
+    return PreferenceStore(database, layout=wanted)
+
+
+def _trainer(
+    task: Task, config: TrainConfig, model: RewardEnsemble, settings: FinetuneSettings
+) -> tuple[Trainer, PreferenceCollector]:
+    target = settings.target_kl or 0.5 * task.contract.action.size
+    made: list[PreferenceCollector] = []
+
+    def source(learner: object) -> PreferenceCollector:
+        made.append(
+            PreferenceCollector(
+                task,
+                config,
+                learner,  # pyright: ignore[reportArgumentType]
+                num_threads=engine_threads(config),
+                model=model,
+                weight=settings.weight,
+                leash=Leash(target_kl=target),
+            )
+        )
+        return made[0]
+
+    trainer = Trainer(task, config, source=source)
+    return trainer, made[0]
+
+
+def _let_critic_catch_up(trainer: Trainer) -> None:
+    ppo = trainer.learner.ppo
+    spread = ppo.log_std.detach().clone()
+    ppo.actor.requires_grad_(False)
+    for _ in range(CRITIC_ITERATIONS):
+        trainer.train_iteration()
+        ppo.log_std.data.copy_(spread)
+    ppo.actor.requires_grad_(True)
+    ppo.optimizer.state.pop(ppo.log_std, None)
+    ppo.set_learning_rate(trainer.config.learning_rate)
+
+
+def fit_line(report: FitReport) -> str:
+    """A fit in one line."""
+    text = f"reward model: {report.answers} answers, {report.seconds:.1f} s"
+    if report.accuracy is not None and report.accuracy_interval is not None:
+        low, high = report.accuracy_interval
+        text += f"; predicts {report.accuracy:.0%} of {report.held_out} held-out ones (95 %: {low:.0%} to {high:.0%})"
+    strongest = sorted(report.correlations.items(), key=lambda item: -abs(item[1]))[:3]
+    if strongest:
+        text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
+    return text

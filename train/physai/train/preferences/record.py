@@ -1,0 +1,91 @@
+"""What a run that learned from preferences leaves in its folder."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.base.files import write_atomic
+from physai.sim.preferences.store import PreferenceStore
+from physai.sim.tasks.task import Task
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.preferences.judge import judge
+from physai.train.preferences.reward import PreferenceCollector
+from physai.train.runners.runner import IterationStats
+
+RECORD_FILE = "preferences.json"
+PREFIX = "preferences."
+"""Begins what a run's provenance says of preferences."""
+EPISODES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """One point of the over-optimisation curve (Gao, Schulman, Hilton 2023), without exploration."""
+
+    iteration: int
+    kl: float
+    """Divergence from the reference per step, with exploration [nat]; 0 without a reference."""
+    learned: float | None
+    """Mean of the learned reward, per second."""
+    task: float
+    """Mean of the task's reward, per second."""
+    taste: float | None
+    """Mean of the taste that the answers came from, per second; None where it is unknown."""
+
+
+@dataclass
+class Curve:
+    """Judges the policy every few iterations; a destination of a session's statistics."""
+
+    graph: PolicyGraph
+    task: Task
+    collector: PreferenceCollector
+    every: int
+    taste: Mapping[str, float] | None = None
+    points: list[CurvePoint] = field(default_factory=list[CurvePoint])
+
+    def write(self, stats: IterationStats) -> None:
+        if stats.iteration % self.every == 0:
+            self.add(stats.iteration)
+
+    def add(self, iteration: int) -> None:
+        """Judges the policy now."""
+        repeat = self.collector.config.action_repeat
+        worth = judge(self.graph, self.task, episodes=EPISODES, model=self.collector.model, action_repeat=repeat)
+        self.points.append(
+            CurvePoint(
+                iteration=iteration,
+                kl=self.collector.kl,
+                learned=worth.learned,
+                task=worth.terms["reward"],
+                taste=worth.taste(self.taste) if self.taste else None,
+            )
+        )
+
+    def close(self) -> None:
+        """Nothing is buffered."""
+
+
+def origin(store: PreferenceStore, *, reward_model: str, reference: str) -> dict[str, str]:
+    """Entries of a run's provenance: data, raters, reward model and reference by hash."""
+    raters = sorted({answer.rater for answer in store.answers()})
+    return {
+        f"{PREFIX}database": store.digest(),
+        f"{PREFIX}raters": ", ".join(raters)[:1024],
+        f"{PREFIX}answers": str(len(store.answers())),
+        f"{PREFIX}reward_model": reward_model,
+        f"{PREFIX}reference": reference,
+    }
+
+
+def write_record(folder: Path, entries: Mapping[str, str], curve: Curve, facts: Mapping[str, Any]) -> None:
+    """Writes `preferences.json`."""
+    document = {
+        "format_version": 1,
+        **{name.removeprefix(PREFIX): value for name, value in entries.items()},
+        **facts,
+        "over_optimisation": [asdict(point) for point in curve.points],
+    }
+    write_atomic(folder / RECORD_FILE, json.dumps(document, indent=2).encode())

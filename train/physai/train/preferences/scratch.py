@@ -1,0 +1,223 @@
+"""Trains a policy by preferences alone: ask, fit, learn, and ask again about what it does now (Christiano et al. 2017).
+
+The task's reward is not seen by the learner. Its terminations are: a failure costs more than the learned reward pays.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from physai.sdk.base.errors import CheckpointError
+from physai.sim.preferences.store import Method, PreferenceStore
+from physai.sim.preferences.teachers import Teacher
+from physai.sim.tasks.task import Task
+from physai.train.config import TrainConfig
+from physai.train.preferences.ask import answer_simulated
+from physai.train.preferences.collect import add_questions, without_stops
+from physai.train.preferences.draw import layout_of, policy_digest
+from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
+from physai.train.preferences.finetune import POINTS
+from physai.train.preferences.fit import MIN_ANSWERS, FitReport, FitSettings, fit_store
+from physai.train.preferences.record import Curve, origin, write_record
+from physai.train.preferences.reward import PreferenceCollector
+from physai.train.runners import session
+from physai.train.runners.checkpoint import CHECKPOINT_FILE
+from physai.train.runners.run_config import RunTaskSource, begin_run, training_alone
+from physai.train.runners.runner import Trainer, engine_threads, learner_threads
+
+DATABASE_FILE = "preferences.db"
+FIRST_SHARE = 0.25
+"""Share of the labels that is asked before the first iteration."""
+WHEN = (0.06, 0.12, 0.2, 0.28, 0.36, 0.44, 0.52, 0.6)
+"""Shares of the iterations after which the others are asked, in equal parts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScratchSettings:
+    """How a policy is trained by preferences."""
+
+    labels: int = 200
+    method: Method = "disagreement"
+    segment_s: float = 0.5
+    weight: float = 1.0
+    fit: FitSettings = field(default_factory=FitSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScratchOutcome:
+    """What training by preferences left."""
+
+    run: str
+    reason: str
+    labels: int
+    iterations: int
+    seconds: float
+    """Training time, asking and fitting included [s]."""
+    fit_seconds: float
+    ask_seconds: float
+    """Drawing and choosing segments, and the simulated teacher [s]."""
+    fit: FitReport
+
+
+def schedule(labels: int, iterations: int) -> dict[int, int]:
+    """How many labels are asked before which iteration (from 0); their sum is `labels`."""
+    first = min(labels, max(MIN_ANSWERS + 2, round(FIRST_SHARE * labels)))
+    plan = {0: first}
+    left = labels - first
+    for index, share in enumerate(WHEN):
+        part = left * (index + 1) // len(WHEN) - left * index // len(WHEN)
+        when = min(round(share * iterations), iterations - 1)
+        plan[when] = plan.get(when, 0) + part
+    return {when: count for when, count in plan.items() if count}
+
+
+class Asker:
+    """Asks a simulated teacher and refits the reward model, before some of the rollouts."""
+
+    def __init__(
+        self,
+        store: PreferenceStore,
+        task: Task,
+        teacher: Teacher,
+        rater: str,
+        plan: Mapping[int, int],
+        *,
+        settings: ScratchSettings,
+        seed: int,
+        taste: Mapping[str, float] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._store, self._task, self._teacher, self._rater = store, task, teacher, rater
+        self._plan, self._settings, self._seed, self._taste, self._say = plan, settings, seed, taste, say
+        self.fit_seconds = self.ask_seconds = 0.0
+        self.report: FitReport | None = None
+
+    def __call__(self, collector: PreferenceCollector) -> None:
+        """Asks and fits if it is time."""
+        count = self._plan.get(collector.iteration, 0)
+        if not count:
+            return
+        start = time.perf_counter()
+        seed = self._seed * 1000 + collector.iteration
+        add_questions(
+            self._store,
+            collector.learner.graph,
+            self._task,
+            pairs=count,
+            method=self._settings.method if collector.model else "random",
+            seed=seed,
+            origin={"iteration": collector.iteration},
+            std=collector.learner.ppo.log_std.detach().exp(),
+            training=True,
+            action_repeat=collector.config.action_repeat,
+            model=collector.model,
+        )
+        answer_simulated(self._store, self._teacher, rater=self._rater, taste=self._taste, seed=self._seed)
+        self.ask_seconds += time.perf_counter() - start
+        start = time.perf_counter()
+        collector.model, self.report = self._fitted(collector.model)
+        self.fit_seconds += time.perf_counter() - start
+        self._say(
+            f"iteration {collector.iteration}: {self.report.answers} answers, fitted in {self.report.seconds:.1f} s"
+        )
+
+    def _fitted(self, start: RewardEnsemble | None) -> tuple[RewardEnsemble, FitReport]:
+        return fit_store(self._store, seed=self._seed, settings=self._settings.fit, start=start)
+
+
+def train_by_preferences(
+    source: RunTaskSource,
+    config: TrainConfig,
+    out: Path,
+    *,
+    teacher: Teacher,
+    rater: str,
+    settings: ScratchSettings,
+    taste: Mapping[str, float] | None = None,
+    say: Callable[[str], None] = print,
+) -> ScratchOutcome:
+    """Trains a policy into a run folder, with the database beside it.
+
+    Args:
+        source: where the task comes from.
+        config: settings of PPO and the run.
+        out: new run folder.
+        teacher: who answers.
+        rater: its name in the database.
+        settings: how.
+        taste: what it likes; None for the task's own reward.
+        say: takes messages for the user.
+
+    Raises:
+        CheckpointError: `out` holds a run.
+        PreferenceError: episodes are shorter than segments, or too few questions had an answer.
+    """
+    if (out / CHECKPOINT_FILE).exists() or (out / DATABASE_FILE).exists():
+        raise CheckpointError(f"{out} already holds a run; give another --out")
+    task = source.load()
+    config = replace(config, **without_stops(config))
+    torch.set_num_threads(learner_threads(config))
+    with training_alone(out):
+        layout = layout_of(task, seconds=settings.segment_s, action_repeat=config.action_repeat)
+        store = PreferenceStore(out / DATABASE_FILE, layout=layout)
+        try:
+            plan = schedule(settings.labels, config.iterations)
+            asker = Asker(store, task, teacher, rater, plan, settings=settings, seed=config.seed, taste=taste, say=say)
+            return _train(store, asker, source, config, out, task, settings, taste)
+        finally:
+            store.close()
+
+
+def _train(
+    store: PreferenceStore,
+    asker: Asker,
+    source: RunTaskSource,
+    config: TrainConfig,
+    out: Path,
+    task: Task,
+    settings: ScratchSettings,
+    taste: Mapping[str, float] | None,
+) -> ScratchOutcome:
+    collectors: list[PreferenceCollector] = []
+
+    def rollouts(learner: object) -> PreferenceCollector:
+        collectors.append(
+            PreferenceCollector(
+                task,
+                config,
+                learner,  # pyright: ignore[reportArgumentType]
+                num_threads=engine_threads(config),
+                weight=settings.weight,
+                task_weight=0.0,
+                before=asker,
+            )
+        )
+        return collectors[0]
+
+    trainer = Trainer(task, config, source=rollouts)
+    begun_from = policy_digest(trainer.graph)
+    begin_run(out, source, config, task)
+    curve = Curve(trainer.graph, task, collectors[0], max(1, config.iterations // POINTS), taste)
+    ended = session.run(trainer, out, extra_sinks=[curve])
+    model, report = collectors[0].model, asker.report
+    assert model is not None
+    assert report is not None
+    entries = origin(
+        store, reward_model=save_ensemble(model, out / MODEL_FILE, facts=report.facts()), reference=begun_from
+    )
+    # Only now are data and reward model known.
+    begin_run(out, source, config, task, origin=entries)
+    write_record(out, entries, curve, {"fit": report.facts()})
+    return ScratchOutcome(
+        run=str(out),
+        reason=ended.reason,
+        labels=len(store.answers()),
+        iterations=ended.iterations,
+        seconds=ended.seconds,
+        fit_seconds=asker.fit_seconds,
+        ask_seconds=asker.ask_seconds,
+        fit=report,
+    )

@@ -1,0 +1,73 @@
+"""Where attempts at stages run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from physai.train.stages.model import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """An input of an attempt."""
+
+    path: Path
+    hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How an attempt ended."""
+
+    stage: str
+    code: int = 0
+    """Exit code of its lead; negative if a signal ended it."""
+    seconds: float = 0.0
+    host: str = ""
+    """Computer that it ran on; empty for this one."""
+    problem: str = ""
+    """Why there is no exit code."""
+    lost: bool = False
+    """Whether the computer or Ray's process died, so that the problem is not the stage's."""
+
+
+class Place(Protocol):
+    """Runs attempts, each in a fresh folder."""
+
+    def require(self, name: str, stage: Stage) -> None:
+        """Check that a stage can run here at all.
+
+        Raises:
+            WorkflowError: it asks for more than there is, or for another platform.
+        """
+        ...
+
+    def start(
+        self, name: str, stage: Stage, inputs: Mapping[str, Given], fresh: Callable[[], Path], log: Path, *, first: bool
+    ) -> Path | None:
+        """Start an attempt.
+
+        Args:
+            name: the stage's name.
+            stage: the stage, which has no other attempt here.
+            inputs: its inputs by name.
+            fresh: makes the folder for its outputs.
+            log: file for what its commands print.
+            first: whether the log starts anew.
+
+        Returns:
+            The folder; None if what the stage asks for is not free yet.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        ...
+
+    def wait(self) -> list[Ended]:
+        """Wait until an attempt ends; return those that did."""
+        ...
+
+    def stop(self) -> None:
+        """End all attempts."""
+        ...
