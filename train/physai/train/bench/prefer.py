@@ -143,6 +143,12 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     note(f"success_change.{task}", "1", rates[1] - rates[0])
     note(f"noninferior.{task}", "1", float(rates[1] >= rates[0] - MARGIN))
     note(f"taste_gain.{task}", "1", (new.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE)))
+    # The task's own reward may like the same: what as much training brings without the answers.
+    finetune(reference, database, folder / "control", settings=replace(settings, weight=0.0), taste=TASTE, say=report)
+    control = load_run(folder / "control")
+    plain = judge(control.graph, control.task, episodes=size.episodes, action_repeat=repeat)
+    gain = (plain.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE))
+    note(f"taste_gain_without_preferences.{task}", "1", gain)
 
 
 def active_over_random(
