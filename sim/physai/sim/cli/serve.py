@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ray_argument(parser, "run the jobs on Ray")
     add_device_argument(parser)
     parser.add_argument(
+        "--preferences", type=Path, metavar="DB", help="ask the pairs of this preference database on the page /prefer"
+    )
+    parser.add_argument(
+        "--preferences-robot", type=Path, metavar="FILE", help="robot to draw there, if the task is not built in"
+    )
+    parser.add_argument(
         "--log",
         type=Path,
         metavar="FILE",
@@ -67,12 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
         device=str(device),
         ray=arguments.ray,
         log=arguments.log,
+        preferences=arguments.preferences,
+        preferences_robot=arguments.preferences_robot,
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,
     )
     with prepare(settings) as config:
         scheme = "https" if settings.tls_cert else "http"
         print(f"serving {data} at {scheme}://{settings.host}:{settings.port} (Ctrl-C stops)", file=sys.stderr)
+        if settings.preferences is not None:
+            print(f"asking at {scheme}://{settings.host}:{settings.port}/prefer", file=sys.stderr)
         uvicorn.Server(config).run()
     return 0
 

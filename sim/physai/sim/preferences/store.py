@@ -11,17 +11,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from physai.sim.database import connect
 from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
-from physai.sim.preferences.tables import AnswerRow, Base, LayoutRow, PairRow, SegmentRow, SourceRow
+from physai.sim.preferences.tables import AnswerRow, Base, FitRow, LayoutRow, PairRow, SegmentRow, SourceRow
 
 FORMAT_VERSION = 1
 MAX_SEGMENTS = 1_000_000
 MAX_NAME = 64
+MAX_IN_QUERY = 500
 
 Choice = Literal["left", "right", "equal", "cannot_tell"]
 Method = Literal["disagreement", "random", "uniform"]
@@ -169,8 +170,11 @@ class PreferenceStore:
         """
 
         def work(session: Session) -> dict[int, Segment]:
-            rows = session.scalars(select(SegmentRow).order_by(SegmentRow.id))
+            query = select(SegmentRow).order_by(SegmentRow.id)
             wanted = None if numbers is None else set(numbers)
+            # A database takes so many values in one query.
+            few = wanted is not None and len(wanted) <= MAX_IN_QUERY
+            rows = session.scalars(query.where(SegmentRow.id.in_(wanted)) if few and wanted else query)
             found = {row.id: _segment(row, self.layout) for row in rows if wanted is None or row.id in wanted}
             missing = (wanted or set()) - set(found)
             if missing:
@@ -207,12 +211,54 @@ class PreferenceStore:
 
     def next_question(self, rater: str) -> Question | None:
         """The first pair that a rater has not answered; None if there is none."""
+        return next(iter(self.open_questions(rater, limit=1)), None)
+
+    def open_questions(self, rater: str, *, limit: int) -> list[Question]:
+        """The first pairs that a rater has not answered, in the order in which they are asked."""
         _require_name("rater", rater)
 
-        def work(session: Session) -> Question | None:
-            said = select(AnswerRow.pair).where(AnswerRow.rater == rater, AnswerRow.withdrawn.is_(None))
-            row = session.scalars(select(PairRow).where(PairRow.id.not_in(said)).order_by(PairRow.id).limit(1)).first()
-            return None if row is None else _question(row, rater)
+        def work(session: Session) -> list[Question]:
+            open_ = select(PairRow).where(PairRow.id.not_in(_answered(rater))).order_by(PairRow.id).limit(limit)
+            return [_question(row, rater) for row in session.scalars(open_)]
+
+        return self._run(work)
+
+    def question(self, pair: int, rater: str) -> Question:
+        """A pair as a rater sees it, answered or not.
+
+        Raises:
+            PreferenceError: there is no such pair.
+        """
+        _require_name("rater", rater)
+
+        def work(session: Session) -> Question:
+            row = session.get(PairRow, pair)
+            if row is None:
+                raise PreferenceError(f"there is no pair {pair}")
+            return _question(row, rater)
+
+        return self._run(work)
+
+    def progress(self, rater: str) -> tuple[int, int]:
+        """Number of pairs that a rater has answered, and of all pairs."""
+
+        def work(session: Session) -> tuple[int, int]:
+            answered = session.scalar(select(func.count()).select_from(_answered(rater).subquery())) or 0
+            return answered, _count(session, PairRow)
+
+        return self._run(work)
+
+    def add_fit(self, document: Mapping[str, Any]) -> None:
+        """Stores what a reward model has learnt, for those who answer."""
+        text = json.dumps(dict(document), sort_keys=True, allow_nan=False)
+        self._run(lambda session: session.add(FitRow(document=text, created=time.time())))
+
+    def last_fit(self) -> dict[str, Any] | None:
+        """What the latest reward model has learnt; None before the first."""
+
+        def work(session: Session) -> dict[str, Any] | None:
+            row = session.scalars(select(FitRow).order_by(FitRow.id.desc()).limit(1)).first()
+            return None if row is None else json.loads(row.document)
 
         return self._run(work)
 
@@ -315,6 +361,10 @@ def _opened(session: Session, layout: Layout | None) -> Layout:
 
 def _count(session: Session, table: type[Base]) -> int:
     return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def _answered(rater: str) -> Select[int]:
+    return select(AnswerRow.pair).where(AnswerRow.rater == rater, AnswerRow.withdrawn.is_(None))
 
 
 def _segment(row: SegmentRow, layout: Layout) -> Segment:

@@ -66,6 +66,17 @@ class PairRow(Base):
     created: Mapped[float] = mapped_column(Float)
 
 
+class FitRow(Base):
+    """What a reward model had learnt when it was fitted; the model itself is in a file of its own."""
+
+    __tablename__ = "fits"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    document: Mapped[str] = mapped_column(Text)
+    """JSON: number of answers, accuracy on held-out ones, and what the learned reward correlates with."""
+    created: Mapped[float] = mapped_column(Float)
+
+
 class AnswerRow(Base):
     """What a rater said of a pair."""
 

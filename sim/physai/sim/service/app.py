@@ -28,6 +28,7 @@ from physai.sim.service.observe.requests import ObserveRequests
 from physai.sim.service.observe.routes import observe_routes
 from physai.sim.service.openenv.routes import openenv_routes
 from physai.sim.service.page.routes import page_routes
+from physai.sim.service.preferences.routes import preference_routes
 from physai.sim.service.problems import DOCUMENTED, REQUEST_ID, ProblemError, answer
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.installation_routes import installation_routes
@@ -99,6 +100,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.include_router(installation_routes(Installations(engine)))
     app.include_router(job_routes(jobs, blobs, registry, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))
+    app.include_router(preference_routes(settings.preferences, settings.preferences_robot))
     app.include_router(observe_routes(engine, metrics, audit))
     return app
 

@@ -29,7 +29,15 @@ def free_port() -> int:
 class ServiceProcess:
     """`physai sim serve` on a free port; may be killed and started again."""
 
-    def __init__(self, data: Path, *, database: str | None = None, workers: int = 1, ray: str | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        database: str | None = None,
+        workers: int = 1,
+        ray: str | None = None,
+        preferences: Path | None = None,
+    ) -> None:
         """A service that is not running yet; see `physai sim serve --help`."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -41,6 +49,7 @@ class ServiceProcess:
         self._command += ["--data", str(data), "--workers", str(workers)]
         self._command += ["--db", database] if database else []
         self._command += ["--ray", ray] if ray else []
+        self._command += ["--preferences", str(preferences)] if preferences else []
 
     def start(self) -> None:
         """Starts the service and waits until it answers.

@@ -54,6 +54,10 @@ class ServiceSettings:
     """File of a JSON line per request; `-` is standard error, and None a file in the data folder."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    preferences: Path | None = None
+    """Preference database whose pairs are asked on the page `/prefer`."""
+    preferences_robot: Path | None = None
+    """File of the robot to draw, for a task that is not built in."""
     threads: int = field(default_factory=lambda: max(2, os.cpu_count() or 1))
     """Threads that step sessions."""
 

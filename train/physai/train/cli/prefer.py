@@ -230,6 +230,7 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     try:
         model, report = fit_store(store, seed=arguments.seed)
         facts = {**report.facts(), "database": store.digest()}
+        store.add_fit({"answers": report.answers, "accuracy": report.accuracy, "correlations": report.correlations})
     finally:
         store.close()
     digest = save_ensemble(model, arguments.out, facts=facts) if arguments.out else model.digest()

@@ -9,7 +9,7 @@ const API = "/v1/preferences";
 const RATER = "physai-rater", UNSENT = "physai-unsent-answers";
 const CHOICES = [
   ["left", "← Left", "ArrowLeft"], ["equal", "↑ Equal", "ArrowUp"],
-  ["unclear", "↓ Cannot tell", "ArrowDown"], ["right", "Right →", "ArrowRight"],
+  ["cannot_tell", "↓ Cannot tell", "ArrowDown"], ["right", "Right →", "ArrowRight"],
 ];
 
 const orbit = new Orbit();
@@ -120,40 +120,46 @@ async function next() {
   for (const id of found.upcoming ?? []) motion(id).catch(() => {});
 }
 
-async function answer(value) {
-  if (busy || !pair) return;
+/** One thing after another; keys that come in between do nothing, for the pair that they are about is not shown. */
+async function alone(work) {
+  if (busy) return;
   busy = true;
-  const key = crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
-  keep([...stored(), { key, pair: pair.id, rater, answer: value, latency_s: (performance.now() - asked) / 1000 }]);
-  history.push(key);
-  say(`Answered: ${value === "unclear" ? "cannot tell" : value}.`);
-  try { await next(); await learnt(); } catch (error) { main.append(problem(error)); }
-  document.getElementById("undo").disabled = !history.length;
+  main.setAttribute("aria-busy", "true");
+  try { await work(); } catch (error) { main.append(problem(error)); }
   busy = false;
+  main.setAttribute("aria-busy", "false");
+  const undo = document.getElementById("undo");
+  if (undo) undo.disabled = !history.length;
+  learnt().catch(() => {});
 }
 
-async function takeBack() {
-  if (busy || !history.length) return;
-  busy = true;
-  try {
-    await patiently(async () => { await send(); await post(`${API}/undo`, { key: history.at(-1), rater }); });
-    history.pop();
-    say("The last answer is taken back.");
-    if (!document.querySelector(".pair")) layout();
-    await next();
-  } catch (error) { main.append(problem(error)); }
-  document.getElementById("undo").disabled = !history.length;
-  busy = false;
-}
+const answer = (value) => pair && alone(async () => {
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  keep([...stored(), { key, pair: pair.id, rater, answer: value, latency_s: (performance.now() - asked) / 1000 }]);
+  history.push(key);
+  say(`Answered: ${value.replace("_", " ")}.`);
+  await next();
+});
+
+const takeBack = () => history.length && alone(async () => {
+  await patiently(async () => { await send(); await post(`${API}/undo`, { key: history.at(-1) }); });
+  history.pop();
+  say("The last answer is taken back.");
+  if (!document.querySelector(".pair")) layout();
+  await next();
+});
 
 async function learnt() {
   const { model, agreement } = await json(`${API}/status`);
   const lines = [];
   if (model) {
-    lines.push(`What the model has learnt from ${model.answers} answers: it predicts ${Math.round(100 * model.accuracy)} % of answers that it was not fitted to.`);
-    if (model.terms?.length) lines.push(`It goes most with ${model.terms.map(([name, r]) => `${name} (${r > 0 ? "+" : "−"}${Math.abs(r).toFixed(2)})`).join(", ")}.`);
+    const foretold = model.accuracy == null ? "" : `, and predicts ${Math.round(100 * model.accuracy)} % of those held out`;
+    lines.push(`The reward model has learnt from ${model.answers} answers${foretold}.`);
+    const strongest = Object.entries(model.correlations).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3);
+    const names = strongest.map(([name, r]) => `${name} (${r > 0 ? "+" : "−"}${Math.abs(r).toFixed(2)})`);
+    if (names.length) lines.push(`What it likes goes along with ${names.join(", ")}.`);
   }
-  if (agreement?.repeated) lines.push(`You answered ${agreement.same} of ${agreement.repeated} repeated pairs alike.`);
+  if (agreement?.repeated) lines.push(`${agreement.same} of ${agreement.repeated} repeated pairs were answered alike.`);
   document.getElementById("learnt")?.replaceChildren(...lines.map((line) => element("p", { class: "hint" }, line)));
 }
 
@@ -162,7 +168,6 @@ async function finished({ answered }) {
   const undo = element("button", { id: "undo", type: "button", disabled: !history.length, onclick: takeBack }, "Undo");
   show("Thank you", element("p", {}, `${answered} pairs are answered; there is none left for ${rater}.`), undo,
     element("section", { id: "learnt" }));
-  await learnt();
 }
 
 function ask() {
@@ -189,6 +194,5 @@ try {
   localStorage.setItem(RATER, rater);
   layout();
   requestAnimationFrame(tick);
-  await next();
-  await learnt();
+  await alone(next);
 } catch (error) { main.replaceChildren(problem(error)); }

@@ -8,7 +8,7 @@ from fastapi.responses import FileResponse
 from physai.sim.service.problems import ProblemError
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("app.js", "docs.js", "elements.js", "forms.js", "service.js")
+SCRIPTS = ("app.js", "docs.js", "elements.js", "forms.js", "motion.js", "prefer.js", "service.js")
 FILES = {"style.css": "text/css"} | dict.fromkeys(SCRIPTS, "text/javascript")
 HEADERS = {
     # Only this service's own script runs, so that text from uploads can never act for the reader.
@@ -31,6 +31,10 @@ def page_routes() -> APIRouter:
     @router.get("/docs")
     async def docs() -> FileResponse:
         return FileResponse(FOLDER / "docs.html", media_type="text/html", headers=HEADERS)
+
+    @router.get("/prefer")
+    async def prefer() -> FileResponse:
+        return FileResponse(FOLDER / "prefer.html", media_type="text/html", headers=HEADERS)
 
     @router.get("/page/{name}")
     async def asset(name: str) -> FileResponse:

@@ -1,0 +1,139 @@
+"""Questions of a preference database and the answers to them, over HTTP."""
+
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi import Path as PathParameter
+from pydantic import BaseModel, ConfigDict, Field
+
+from physai.sim.preferences.agreement import agreement, consistency
+from physai.sim.preferences.segment import PreferenceError
+from physai.sim.preferences.store import MAX_NAME, Answer, Choice, PreferenceStore
+from physai.sim.service.auth.access import Caller, requires
+from physai.sim.service.preferences.motion import drawn_model, motion, scene
+from physai.sim.service.problems import ProblemError, invalid
+
+AHEAD = 2
+"""Questions after the next one whose segments the page may load already."""
+
+Rater = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,64}$")]
+
+
+class GivenAnswer(BaseModel):
+    """An answer as a page sends it; sent again with the same key it counts once."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    key: Key
+    pair: Annotated[int, Field(ge=1, le=2**53)]
+    rater: Rater
+    answer: Choice
+    latency_s: Annotated[float, Field(ge=0.0, le=1e6, allow_inf_nan=False)] | None = None
+
+
+class Undo(BaseModel):
+    """Which answer to take back."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    key: Key
+
+
+def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
+    """The routes below `/v1/preferences`; without a database each says so.
+
+    Raises:
+        PreferenceError: the database cannot be opened, or its segments cannot be drawn.
+    """
+    router = APIRouter(prefix="/v1/preferences", tags=["preferences"])
+    if database is None:
+
+        @router.api_route("/{path:path}", methods=["GET", "POST"], include_in_schema=False)
+        def missing(path: str) -> None:
+            raise ProblemError(
+                404, "no-preferences", "this service has no preference database; start it with --preferences DB"
+            )
+
+        return router
+    store = PreferenceStore(database)
+    model = drawn_model(store.layout, robot)
+    shapes = scene(model)
+    # MuJoCo's data is not for several threads at once, and neither are readers' pictures urgent.
+    drawing = threading.Lock()
+
+    @router.get("/scene", dependencies=[requires("read")])
+    def get_scene() -> dict[str, Any]:
+        """The robot's shapes."""
+        return shapes
+
+    @router.get("/segments/{number}", dependencies=[requires("read")])
+    def get_segment(number: Annotated[int, PathParameter(ge=1, le=2**53)]) -> dict[str, Any]:
+        """A segment's motion."""
+        try:
+            segment = store.segments([number])[number]
+        except PreferenceError as error:
+            raise ProblemError(404, "unknown-segment", str(error)) from error
+        with drawing:
+            return motion(model, segment, step_dt=store.layout.step_dt)
+
+    @router.get("/next", dependencies=[requires("read")])
+    def get_next(rater: Annotated[Rater, Query()]) -> dict[str, Any]:
+        """The first pair that a rater has not answered, and how many there are."""
+        try:
+            questions = store.open_questions(rater, limit=1 + AHEAD)
+        except PreferenceError as error:
+            raise invalid(str(error)) from error
+        answered, total = store.progress(rater)
+        first = questions[0] if questions else None
+        return {
+            "pair": None if first is None else {"id": first.pair, "left": first.left, "right": first.right},
+            "answered": answered,
+            "total": total,
+            "upcoming": [number for later in questions[1:] for number in (later.left, later.right)],
+        }
+
+    @router.post("/answers")
+    def post_answer(body: GivenAnswer, caller: Caller) -> dict[str, Any]:
+        """Stores an answer; `stored` is false if it was stored before."""
+        caller.require("run")
+        try:
+            question = store.question(body.pair, body.rater)
+            answer = Answer(
+                key=body.key,
+                pair=body.pair,
+                rater=body.rater,
+                choice=body.answer,
+                swapped=question.swapped,
+                latency_s=body.latency_s,
+            )
+            return {"stored": store.record(answer)}
+        except PreferenceError as error:
+            raise ProblemError(409, "not-stored", str(error)) from error
+
+    @router.post("/undo")
+    def post_undo(body: Undo, caller: Caller) -> dict[str, Any]:
+        """Takes an answer back; the pair is asked again."""
+        caller.require("run")
+        try:
+            store.withdraw(body.key)
+        except PreferenceError as error:
+            raise ProblemError(404, "unknown-answer", str(error)) from error
+        return {"withdrawn": body.key}
+
+    @router.get("/status", dependencies=[requires("read")])
+    def get_status() -> dict[str, Any]:
+        """Answers, how far they agree, and what the latest reward model has learnt from them."""
+        answers = store.answers()
+        repeats = consistency(store.pairs(), answers)
+        return {
+            "answers": len(answers),
+            "raters": sorted({answer.rater for answer in answers}),
+            "alpha": agreement(answers),
+            "agreement": {"repeated": repeats.repeated, "same": repeats.same},
+            "model": store.last_fit(),
+        }
+
+    return router
