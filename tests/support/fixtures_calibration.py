@@ -66,11 +66,12 @@ def recorded(
     offset: float = 0.0,
     age_s: float = 0.0,
     age_periods: float = 0.0,
+    held: bool = False,
 ) -> RobotLog:
     """A recording of the robot with these parameter values, shaken by four sines, sampled every so many steps.
 
     Its encoder shows positions larger than the true ones by `offset`. Positions and speeds are `age_periods` samples
-    and `age_s` old when they are logged, efforts are not.
+    and `age_s` old when they are logged, efforts are not. A loop of this rate holds its effort from sample to sample.
     """
     model, random = changed_model(robot, values), np.random.default_rng(seed)
     mujoco.mj_setConst(model, mujoco.MjData(model))
@@ -80,11 +81,14 @@ def recorded(
     moments = np.linspace(0.0, count * step_s, count + 1)
     waves = [(random.uniform(2.0, 4.0), random.uniform(0.2, 1.5), random.uniform(0.0, 6.0)) for _ in range(4)]
     effort = np.sum([size * np.sin(2.0 * np.pi * f * moments + p) for size, f, p in waves], axis=0)
+    if held:
+        effort = effort[np.arange(count + 1) // every * every]
     state = np.zeros((count + 1, 2))
     for number in range(count + 1):
         state[number] = engine.state("qpos")[0, 0], engine.state("qvel")[0, 0]
         # What drives a step of the replay is the effort in its middle.
-        engine.drive(np.full((1, 1, 1), 0.5 * (effort[number] + effort[min(number + 1, count)])))
+        ahead = effort[number if held else min(number + 1, count)]
+        engine.drive(np.full((1, 1, 1), 0.5 * (effort[number] + ahead)))
     rows = slice(None, None, every)
     seen = state[np.maximum(0, np.arange(count + 1) - round(age_periods * every + age_s / step_s))]
     position, speed = seen[rows, :1], seen[rows, 1:]

@@ -15,6 +15,8 @@ WIDENED_MAX_S = 0.05
 """Maximum half width after widening: a parabola over ±h underestimates the slope of a sine with angular frequency w by
 (w·h)²/10 of its amplitude, one per cent at 1 Hz."""
 DEGREE = 2
+SLOW_DEGREE = 3
+"""Of the polynomial through `MIN_SAMPLES` samples of a slow recording: over as long a time a parabola is too stiff."""
 MIN_SAMPLES = 5
 """Minimum number of samples in the smoothing window."""
 _TRIED = 400
@@ -25,13 +27,16 @@ class StateEstimate:
     """Positions and speeds at samples of a recording.
 
     A parabola is fitted to the measured positions around the sample. Slow recordings use the measured speed; those
-    without one are smoothed over the nearest `MIN_SAMPLES` samples.
+    without one are smoothed over the nearest `MIN_SAMPLES` samples. A speed that the robot computes from earlier
+    positions is late: there the slope of a cubic through the nearest `MIN_SAMPLES` positions takes its place.
     """
 
     def __init__(self, log: RobotLog) -> None:
         self._log = log
         self.half_width_s = self._best_width()
         """Selected half width [s]; None if the measured speed is used."""
+        slow = self.half_width_s is None and log.joint_vel is not None
+        self._late = _late_joints(log) if slow else np.zeros(len(log.joint_names), dtype=np.bool_)
 
     def at(self, samples: npt.NDArray[np.int64]) -> tuple[Array, Array]:
         """Return position and speed at the samples, shape (len(samples), J) each."""
@@ -39,7 +44,10 @@ class StateEstimate:
         # to 0.3 rad/s, which after 0.25 s exceeds the entire replay error of a good model.
         log = self._log
         if self.half_width_s is None and log.joint_vel is not None:
-            return log.joint_pos[samples].copy(), log.joint_vel[samples].copy()
+            speed = log.joint_vel[samples].copy()
+            if self._late.any():
+                speed[:, self._late] = self._cubic_slopes(samples)[:, self._late]
+            return log.joint_pos[samples].copy(), speed
         fits = [self._parabola(sample, self.half_width_s or 0.0, leave_out=False) for sample in samples.tolist()]
         return np.array([fit[0] for fit in fits]), np.array([fit[1] for fit in fits])
 
@@ -48,15 +56,16 @@ class StateEstimate:
 
         For positions, from left-out predictions, reduced by the smoothing. For speeds, from the difference between the
         slopes of parabola and cubic, which includes the parabola's bias; for measured speeds, their noise, and for
-        those that the robot computes from earlier positions, how much they change during their lag.
+        those that the robot computes from earlier positions, that of the cubic's slope, from the noise of the positions
+        and the difference between its slopes and those through the two neighbours.
         """
         log = self._log
         if self.half_width_s is None and log.joint_vel is not None:
             noise = [
                 (noise_std(x, []), noise_std(v, [])) for x, v in zip(log.joint_pos.T, log.joint_vel.T, strict=True)
             ]
-            late = np.array([_lateness(log.time, x, v) for x, v in zip(log.joint_pos.T, log.joint_vel.T, strict=True)])
-            return np.array([pos for pos, _ in noise]), np.hypot(np.array([vel for _, vel in noise]), late)
+            position, speed = np.array([pos for pos, _ in noise]), np.array([vel for _, vel in noise])
+            return position, np.where(self._late, self._cubic_error(position), speed)
         width, last = self.half_width_s or 0.0, len(log.time) - MIN_SAMPLES
         tried = np.arange(MIN_SAMPLES, max(last, MIN_SAMPLES + 1), max(1, last // _TRIED)).tolist()
         plain = [self._parabola(sample, width, leave_out=False)[1] for sample in tried]
@@ -66,6 +75,22 @@ class StateEstimate:
         # The centre of a parabola fitted to n samples has 9/(4·n) of the variance of one.
         position = np.sqrt((np.array(left) ** 2).mean(axis=0) * 2.25 / count)
         return position, np.sqrt(((np.array(plain) - np.array(cubic)) ** 2).mean(axis=0))
+
+    def _cubic_slopes(self, samples: npt.NDArray[np.int64]) -> Array:
+        """Return slopes of cubics at the samples [rad/s or m/s], shape (len(samples), J)."""
+        fits = [self._parabola(sample, 0.0, leave_out=False, degree=SLOW_DEGREE) for sample in samples.tolist()]
+        return np.array([slope for _, slope in fits])
+
+    def _cubic_error(self, noise: Array) -> Array:
+        """Return the typical error of the cubics' slopes, given the positions' noise [rad or m], shape (J,)."""
+        time, position = self._log.time, self._log.joint_pos
+        inside = np.arange(MIN_SAMPLES, len(time) - MIN_SAMPLES)
+        if not len(inside):
+            return np.full(len(noise), np.inf)
+        central = (position[inside + 1] - position[inside - 1]) / (time[inside + 1] - time[inside - 1])[:, None]
+        bias = np.sqrt(((self._cubic_slopes(inside) - central) ** 2).mean(axis=0))
+        # The slope is (x(-2) - 8·x(-1) + 8·x(1) - x(2))/(12·dt), with √130/12 of a sample's noise.
+        return np.hypot(130.0**0.5 / 12.0 / float(np.median(np.diff(time))) * noise, bias)
 
     def _best_width(self) -> float | None:
         time = self._log.time
@@ -106,11 +131,8 @@ class StateEstimate:
         return solution[0], solution[1]
 
 
-def _lateness(time: Array, position: Array, speed: Array) -> float:
-    """Return how far a speed computed as a backward difference is behind, root mean square; 0 if it is measured."""
-    origin = speed_origin(time, position, speed)
-    if origin is None or origin.kind != "backward":
-        return 0.0
-    # A difference over k samples is the speed half of them earlier.
-    ahead = speed[origin.span :] - speed[: -origin.span]
-    return 0.5 * float(np.sqrt((ahead**2).mean()))
+def _late_joints(log: RobotLog) -> npt.NDArray[np.bool_]:
+    """Return which joints' recorded speeds are computed from earlier positions, shape (J,)."""
+    speeds = () if log.joint_vel is None else log.joint_vel.T
+    origins = [speed_origin(log.time, x, v) for x, v in zip(log.joint_pos.T, speeds, strict=True)]
+    return np.array([origin is not None and origin.kind == "backward" for origin in origins], dtype=np.bool_)
