@@ -21,6 +21,7 @@ RECORDINGS = {
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("robot", RECORDINGS)
 def test_it_replays_held_out_recordings_better_than_the_published_parameters(
     robot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -36,7 +37,7 @@ def test_it_replays_held_out_recordings_better_than_the_published_parameters(
     assert twin["value"] < published["value"]
 
 
-@pytest.mark.parametrize("held_out", [0, 1])
+@pytest.mark.parametrize("held_out", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_the_friction_of_a_servo_holds_on_a_trajectory_that_was_not_fitted(held_out: int) -> None:
     """Fitted to one trajectory at four gains, it replays the other one better than the published parameters do."""
     if not RECORDINGS["xl330_pendulum"]:
