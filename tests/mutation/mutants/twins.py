@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tests.support.replay_samples import with_sample
 
 from physai.sdk.evidence.origin import Origin
+from physai.sim.calibration.alternatives import model_alternatives
 from physai.sim.calibration.calibrate import residuals
 from physai.sim.calibration.replay.replay import replay
 from physai.sim.logs import RobotLog
@@ -143,11 +144,13 @@ def _record(
 
 
 def rescored(twin: Twin, held_out: Sequence[RobotLog]) -> Twin:
-    """The twin with the held-out errors it really has."""
+    """The twin with the held-out errors that it and changed ones really have."""
     robot = twin.nominal()
     score = replay(twin, robot, held_out, num_threads=1)
     nominal = replay(calibration_model(robot), robot, held_out, num_threads=1)
     records = tuple(
         LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=log.duration_s) for log in held_out
     )
-    return replace(twin, residuals=residuals(score, nominal), logs=twin.logs.model_copy(update={"held_out": records}))
+    changed = model_alternatives(robot, twin, twin.model(), score, num_threads=1)
+    judged = residuals(score, nominal).model_copy(update={"alternatives": changed})
+    return replace(twin, residuals=judged, logs=twin.logs.model_copy(update={"held_out": records}))

@@ -74,6 +74,8 @@ class Store:
 
     def __init__(self, folder: Path, shared: SharedCache | None = None) -> None:
         self._shared = shared
+        self._missed: set[str] = set()
+        """Keys that the shared cache was asked for; what it had is in this folder since."""
         self.folder = folder.absolute()
         self._cache, self._new = self.folder / "cache", self.folder / "new"
         for path in (self._cache, self._new, self.folder / "results", self.folder / "logs"):
@@ -124,8 +126,9 @@ class Store:
 
     def _pulled(self, key: str) -> bool:
         """Whether the shared cache had the result, which is now here."""
-        if self._shared is None:
+        if self._shared is None or key in self._missed:
             return False
+        self._missed.add(key)
         # What a killed run leaves in `new` is removed by the next one.
         path = Path(tempfile.mkdtemp(prefix="pulled.", dir=self._new)) / key
         if not self._shared.pull(key, path):
