@@ -5,15 +5,7 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SkipValidation,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, SkipValidation, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
 from physai.sdk.base.errors import PhysaiError
@@ -185,7 +177,6 @@ class Residuals(Frozen):
     """Nominal minus twin, from the same resampled windows; `lo` above 0 means a significant improvement."""
     motion: tuple[NonNegative, ...]
     """Root mean square displacement of each joint from its position at the window's start."""
-    # Left out when empty, so that files without it keep their hash.
     floor: Annotated[tuple[NonNegative, ...], Field(max_length=MAX_JOINTS + 2, exclude_if=lambda floor: not floor)] = ()
     """Replay error that noise and resolution of the position sensors explain, in the unit of the joint [rad or m]."""
     command_lag: Interval | None = None
@@ -197,8 +188,8 @@ class Residuals(Frozen):
     @model_validator(mode="after")
     def _has_one_of_each(self) -> Self:
         counts = {len(self.joint_names), len(self.twin), len(self.nominal), len(self.gain), len(self.motion)}
-        if len(counts) != 1 or len(self.floor) not in {0, *counts}:
-            counts |= {len(self.floor)}
+        counts |= {len(self.floor)} if self.floor else set()
+        if len(counts) != 1:
             raise ValueError(f"residuals have different numbers of joints: {sorted(counts)}")
         # Bounds go by name.
         if len(set(self.joint_names)) != len(self.joint_names):

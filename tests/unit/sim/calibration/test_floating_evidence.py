@@ -20,13 +20,11 @@ from physai.sim.calibration.calibrate import residuals
 from physai.sim.calibration.excitation import design_excitation
 from physai.sim.calibration.fit.friction_choice import Search, compare, fit_friction
 from physai.sim.calibration.fit.problem import Problem
-from physai.sim.calibration.measured import error_floors
 from physai.sim.calibration.replay.replay import ReplayScore, replay, score_record, windows_of
 from physai.sim.calibration.replay.sample import WINDOWS, replay_sample
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.changes import MAX_SINGLE_JOINTS, model_changes
-from physai.sim.twin.credibility import ERROR_FLOOR_MAX, ERROR_SHARE
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Parameter, catalogue
 from physai.sim.twin.record import MAX_ALTERNATIVES, Alternative, Interval
@@ -213,13 +211,9 @@ class TestFrictionOfJoints:
         windows = search.windows
         off = Problem(hopper, (), windows, "command", num_threads=1).errors(np.zeros((1, 0)))[0]
         shares: list[float] = []
-        floors = error_floors(windows.logs)
         for part in (slice(0, 3), slice(3, 6), slice(6, 7)):
             moved = windows.target[..., part] - windows.joint_pos[:, None, part]
-            # A motion smaller than ten times what its sensor explains counts as that.
-            least = min(float(floors[len(shares)]), ERROR_FLOOR_MAX) / ERROR_SHARE
-            motion = max(float((moved**2).sum(axis=-1).mean()), least**2)
-            shares.append(float((off[..., part] ** 2).sum(axis=-1).mean()) / motion)
+            shares.append(float((off[..., part] ** 2).sum(axis=-1).mean() / (moved**2).sum(axis=-1).mean()))
         # Every window is left out once, and both recordings have as many.
         assert list(errors.values()) == pytest.approx([np.sqrt(np.mean(shares))] * 4)
 

@@ -126,7 +126,7 @@ def slow_recording(robot: Robot, record: Recorder, truth: dict[str, float], seed
 
 
 def test_a_slow_recordings_start_speeds_are_not_late(pendulum: Robot, record: Recorder) -> None:
-    """At 33 Hz a backward difference is the speed 15 ms earlier; what replaces it knows its error within a third."""
+    """At 33 Hz a backward difference is 15 ms late. The error of what replaces it is known within a third."""
     log, true = slow_recording(pendulum, record, {}, 0)
     estimate = StateEstimate(log)
     assert estimate.half_width_s is None

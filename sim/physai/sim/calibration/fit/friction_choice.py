@@ -120,15 +120,15 @@ def _enough(search: Search, parameters: Sequence[Parameter], plain: Fit) -> str:
     problem = Problem(search.robot, parameters, search.windows, search.drive, num_threads=search.num_threads)
     squared = (np.nan_to_num(problem.errors(plain.values[None])[0], nan=np.inf) ** 2).mean(axis=(0, 1))
     rmse = np.sqrt(search.windows.by_channel(squared))
-    if (rmse <= STRUCTURE_SHARE * ERROR_SHARE * _scale(search.windows)).all():
+    credible = np.maximum(_floors(search.windows), ERROR_SHARE * search.windows.motion())
+    if (rmse <= STRUCTURE_SHARE * credible).all():
         return f"it replays the fitted recordings within {STRUCTURE_SHARE:.0%} of the credible error"
     return ""
 
 
-def _scale(windows: Windows) -> Array:
-    """Return the motion of each joint, or the one of which `ERROR_SHARE` is what its sensor explains [rad or m]."""
-    floors = np.minimum(error_floors(windows.logs), ERROR_FLOOR_MAX)
-    return np.maximum(windows.motion(), floors / ERROR_SHARE)
+def _floors(windows: Windows) -> Array:
+    """Return what the sensors explain of the errors [rad or m]."""
+    return np.minimum(error_floors(windows.logs), ERROR_FLOOR_MAX)
 
 
 def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
@@ -138,7 +138,10 @@ def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
         search: robot, windows and budget.
         start: values of `PLAIN`'s parameters from which its fits start.
     """
-    motion = _scale(search.windows)
+    motion, floors = search.windows.motion(), _floors(search.windows)
+    # Of a joint that stands still the noise is all there is; it must not outweigh the joints that move.
+    motion = np.where(motion > floors, motion, floors / ERROR_SHARE)
+    motion = np.maximum(motion, np.finfo(np.float64).tiny)
     squared: dict[str, list[float]] = {model: [] for model in CANDIDATES}
     for left_out in _folds(search.windows):
         fitted = {"": dict(start)}
