@@ -107,7 +107,7 @@ def test_a_vague_twin_decides_nothing(task: Task) -> None:
 
 
 def test_fewest_runs_that_decide_on_success() -> None:
-    """As docs/explanation/calibration.md says: three if the twin always succeeds."""
+    """As docs/explanation/calibration.md says: three if the twin always succeeds, about a dozen if in 80 %."""
     three, two = (detectable_rate_shift(np.ones((DRAWS, runs)), ALONE, POWER) for runs in (3, 2))
     # One failure is found, which 1 - r³ = 0.8 of the data sets have.
     assert three == pytest.approx(1.0 - 0.2 ** (1.0 / 3.0), abs=0.03)
@@ -115,6 +115,15 @@ def test_fewest_runs_that_decide_on_success() -> None:
     assert three is not None
     assert two is not None
     assert three < RATE_NEEDED < two
+    random = np.random.default_rng(0)
+    enough, fewer = ([often(random, runs) for _ in range(10)] for runs in (13, 7))
+    assert np.median(enough) < RATE_NEEDED < np.median(fewer)
+
+
+def often(random: np.random.Generator, runs: int) -> float:
+    """What so many runs would show, of a twin that succeeds in 80 %; 1 if nothing."""
+    found = detectable_rate_shift((random.random((DRAWS, runs)) < 0.8).astype(float), ALONE, POWER)
+    return 1.0 if found is None else found
 
 
 def test_outcomes_that_differ_by_start_decide_with_fewer_runs() -> None:
