@@ -5,17 +5,18 @@ set is exchangeable with the simulated ones, so that the rank of any statistic a
 whatever the distribution of the runs and however few there are (Besag and Clifford, Biometrika 76, 1989).
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
+from physai.sim.stats.statistics import clopper_pearson, rate_p_value, require_counts, require_share
+
 Array = npt.NDArray[np.float64]
 
-_RATE_STEPS = 50
-"""Resolution of a detectable difference between rates, as a share of the greatest."""
-_SHARES = tuple(0.05 * step for step in range(1, 20))
-_POWER_SETS = 500
-"""Least number of data sets by which a power is estimated: within 0.018, one standard deviation."""
-_DIGITS = 9
+_RATE_STEPS = 200
+"""Resolution of a detectable difference between rates."""
+_LEAST_RATE = 1e-12
 
 
 def rank_p_value(statistics: Array) -> float:
@@ -71,67 +72,51 @@ def excess_distances(distances: Array) -> Array:
     return rows / (count - 1) - (total - 2.0 * rows) / ((count - 1) * (count - 2))
 
 
-def outcome_ratios(outcomes: Array) -> Array:
-    """Return how much better each data set's outcomes are explained by other success rates than by the common ones.
+def rate_difference_p_value(successes: int, trials: int, rates: Array) -> float:
+    """Return the exact two-sided p-value of recorded successes under the twin's rate, which is itself uncertain.
 
-    The logarithm of the greatest likelihood ratio in a family of alternatives: all runs succeed less often, with the
-    chances p·(1 - s), or more often, with p + s·(1 - p), for shares s of 5 % to 95 %. Runs that almost always end alike
-    weigh most. Of independent runs with known chances p and a known s it would be the most powerful statistic (Neyman
-    and Pearson, Philosophical Transactions A 231, 1933). The chances are those of all data sets together, so that the
-    statistics of exchangeable data sets are exchangeable.
+    The null hypothesis is the rate nearest to the recorded one in the twin's 95 % interval (Clopper-Pearson with the
+    draws as trials, which assumes that all runs of a draw end alike).
 
     Args:
-        outcomes: 1 for success and 0 for failure, G data sets of L runs, shape (G, L).
+        successes: recorded.
+        trials: recorded.
+        rates: success rate of each draw of the twin, shape (K,).
+
+    Raises:
+        CountError: counts out of range.
     """
-    # Equal data sets must have equal statistics, which rounding does not grant.
-    return np.round(_ratios(outcomes, _chances(outcomes.sum(axis=0), len(outcomes))), _DIGITS)
+    require_counts(successes, trials)
+    lower, upper = clopper_pearson(round(float(rates.mean()) * len(rates)), len(rates))
+    rate = min(max(successes / trials, lower), upper)
+    return _two_sided(successes, trials, rate)
 
 
-def _ratios(outcomes: Array, chances: Array) -> Array:
-    # 0 is among the alternatives: no shift.
-    best = np.zeros(len(outcomes))
-    for share in _SHARES:
-        for other in (chances * (1.0 - share), chances + share * (1.0 - chances)):
-            gain, loss = np.log(other / chances), np.log((1.0 - other) / (1.0 - chances))
-            best = np.maximum(best, np.where(outcomes > 0.5, gain, loss).sum(axis=1))
-    return best
+def _two_sided(successes: int, trials: int, rate: float) -> float:
+    # At the ends, and where 1 - rate would round to one of them, there is a single possible outcome.
+    if not _LEAST_RATE < rate < 1.0 - _LEAST_RATE:
+        return float(successes == round(rate) * trials)
+    tails = (rate_p_value(successes, trials, rate, alternative=side) for side in ("greater", "less"))
+    return min(1.0, 2.0 * min(tails))
 
 
-def _chances(successes: Array, count: int) -> Array:
-    """Return success rates, never 0 or 1: Jeffreys' estimate."""
-    return (successes + 0.5) / (count + 1.0)
+def detectable_rate_difference(trials: int, rate: float, significance: float, power: float) -> float | None:
+    """Return the least difference from which on every rate would be told from `rate` with some power; None if none.
 
+    A rate that differs by less than that in the one direction, but is the end of the range, is not counted.
 
-def detectable_rate_shift(outcomes: Array, significance: float, power: float, seed: int = 0) -> float | None:
-    """Return the difference of success rates from which on a rank test of `outcome_ratios` finds each; None if none.
-
-    Data sets with a difference are those simulated in which a share of all successes, or of all failures, is turned
-    into the other. A direction in which the test finds no difference is not counted if its room is less than one half:
-    a twin that nearly always succeeds need not tell a robot that always does.
-
-    Args:
-        outcomes: of the simulated data sets, shape (K, L).
-        significance: greatest p-value with which the test rejects.
-        power: probability of rejecting.
-        seed: of the choice of runs that end otherwise.
+    Raises:
+        CountError: an argument is out of range.
     """
-    # p = (1 + number of others that are as great) / (K + 1).
-    count = len(outcomes)
-    allowed = int(significance * (count + 1) * (1.0 + 1e-12)) - 1
-    if allowed < 0:
-        return None
-    successes, rate = outcomes.sum(axis=0), float(outcomes.mean())
-    limit = float(np.sort(np.round(_ratios(outcomes, _chances(successes, count)), _DIGITS))[::-1][allowed])
-    repeated = np.tile(outcomes, (max(1, -(-_POWER_SETS // count)), 1))
-    uniform = np.random.default_rng(seed).random(repeated.shape)
+    require_counts(0, trials)
+    require_share("significance", significance)
+    rejected = [k for k in range(trials + 1) if trials and _two_sided(k, trials, rate) < significance]
     sides: list[float] = []
-    for room, ends_as in ((rate, 0.0), (1.0 - rate, 1.0)):
+    for room, sign in ((rate, -1.0), (1.0 - rate, 1.0)):
+        found = [step for step in range(1, _RATE_STEPS + 1) if room * step / _RATE_STEPS > 0.0]
         least = None
-        for step in range(_RATE_STEPS, 0, -1):
-            shifted = np.where(uniform < step / _RATE_STEPS, ends_as, repeated)
-            # Its own outcomes count towards the chances, which makes it look less odd; those of the others barely move.
-            found = np.round(_ratios(shifted, _chances(successes + shifted, count + 1)), _DIGITS)
-            if not room or not (found > limit).mean() >= power:
+        for step in reversed(found):
+            if not _chance(rejected, trials, rate + sign * room * step / _RATE_STEPS) >= power:
                 break
             least = room * step / _RATE_STEPS
         if least is not None:
@@ -139,3 +124,8 @@ def detectable_rate_shift(outcomes: Array, significance: float, power: float, se
         elif room >= 0.5:
             return None
     return max(sides, default=None)
+
+
+def _chance(counts: list[int], trials: int, rate: float) -> float:
+    """Probability that a binomial is one of these counts."""
+    return sum(math.comb(trials, k) * rate**k * (1.0 - rate) ** (trials - k) for k in counts)

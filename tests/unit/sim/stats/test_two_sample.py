@@ -1,7 +1,5 @@
 """Tests of recorded runs against simulated data sets: by hand, and their laws."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +7,11 @@ from hypothesis import strategies as st
 
 from physai.sim.stats.two_sample import (
     centred,
-    detectable_rate_shift,
+    detectable_rate_difference,
     detectable_shift,
     excess_distances,
-    outcome_ratios,
     rank_p_value,
+    rate_difference_p_value,
 )
 
 
@@ -88,66 +86,34 @@ def test_excess_distances_follow_the_order_of_the_data_sets(seed: int, count: in
     assert np.sum(excess_distances(distances)) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_outcome_ratios_by_hand() -> None:
-    """4 of 9 data sets succeed: chance 4.5/10, at s = 0.95 that of success 0.45 + 0.95·0.55, of failure 1 - 0.0225."""
-    outcomes = np.array([[1.0]] * 4 + [[0.0]] * 5)
-    found = outcome_ratios(outcomes)
-    assert found[:4] == pytest.approx(math.log(0.9725 / 0.45))
-    assert found[4:] == pytest.approx(math.log(0.9775 / 0.55))
+def test_success_by_hand() -> None:
+    """0 of 5 under a rate of at least 0.9638, the lower Clopper-Pearson end for 100 of 100: 2 · 0.0362⁵."""
+    lower = 0.025 ** (1 / 100)
+    expected = 2 * (1 - lower) ** 5
+    assert rate_difference_p_value(0, 5, np.ones(100)) == pytest.approx(expected, rel=1e-9)
+    assert rate_difference_p_value(5, 5, np.ones(100)) == 1.0
 
 
-def test_a_failure_where_all_others_succeed_weighs_most() -> None:
-    """Two runs: one always succeeds, the other every other time. To fail the first is odd, the second not."""
-    others = np.array([[1.0, 0.0], [1.0, 1.0]] * 30)
-    first, second = (outcome_ratios(np.vstack([[one], others])) for one in ((0.0, 1.0), (1.0, 0.0)))
-    assert rank_p_value(first) == 1 / 61
-    assert rank_p_value(second) > 0.4
+def test_draws_that_end_alike_count_as_one_trial_each() -> None:
+    """A rate of one half from 2000 runs of 20 draws is known no better than from 20 trials."""
+    apart = np.repeat([0.0, 1.0], 10)
+    alike = np.full(2000, 0.5)
+    assert rate_difference_p_value(8, 8, apart) > 0.05 > rate_difference_p_value(8, 8, alike)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(1, 8))
-def test_outcome_ratios_follow_the_order_of_the_data_sets(seed: int, count: int, runs: int) -> None:
-    random = np.random.default_rng(seed)
-    outcomes = (random.random((count, runs)) < random.random(runs)).astype(np.float64)
-    order = random.permutation(count)
-    assert np.array_equal(outcome_ratios(outcomes[order]), outcome_ratios(outcomes)[order])
-    assert (outcome_ratios(outcomes) >= 0.0).all()
-    # Success and failure are treated alike.
-    assert outcome_ratios(1.0 - outcomes) == pytest.approx(outcome_ratios(outcomes), abs=1e-6)
-
-
-def test_a_right_twin_is_rarely_rejected_by_its_outcomes() -> None:
-    """Data sets with chances of their own robot each, the recorded one among them: p ≤ 0.05 in 5 % at most."""
-    rejected = 0
-    for seed in range(400):
-        random = np.random.default_rng(seed)
-        robots = np.clip(0.7 + 0.2 * random.normal(size=(41, 1)) + np.linspace(-0.3, 0.3, 6), 0.0, 1.0)
-        rejected += rank_p_value(outcome_ratios((random.random((41, 6)) < robots).astype(np.float64))) <= 0.05
-    # 20 expected at most; 33 would have a probability below 0.4 %.
-    assert rejected <= 32
-
-
-def test_what_a_number_of_runs_shows_by_hand() -> None:
+def test_what_a_number_of_trials_shows_by_hand() -> None:
     """A twin that always succeeds is contradicted by one failure: 1 - r⁵ ≥ 0.8 from r = 0.2^(1/5) = 0.7248 on."""
-    found = detectable_rate_shift(np.ones((120, 5)), 0.05 / 3, 0.8)
-    assert found == pytest.approx(1.0 - 0.2 ** (1 / 5), abs=0.03)
-    assert detectable_rate_shift(np.zeros((120, 5)), 0.05 / 3, 0.8) == pytest.approx(found)
+    found = detectable_rate_difference(5, 1.0, 0.05, 0.8)
+    assert found == pytest.approx(1.0 - 0.2 ** (1 / 5), abs=0.005)
+    assert detectable_rate_difference(5, 0.0, 0.05, 0.8) == pytest.approx(found)
 
 
-def test_a_detectable_rate_shift_is_found_with_its_power() -> None:
-    """Robots that succeed less often by it, tested one by one as in a comparison."""
-    random = np.random.default_rng(0)
-    chances = np.array([1.0, 1.0, 0.95, 0.9, 0.8, 0.7, 0.5, 0.2])
-    outcomes = (random.random((120, 8)) < chances).astype(np.float64)
-    shift = detectable_rate_shift(outcomes, 0.05 / 3, 0.8)
-    assert shift is not None
-    lower = chances * (1.0 - shift / outcomes.mean())
-    p_values = [rank_p_value(outcome_ratios(np.vstack([random.random((1, 8)) < lower, outcomes]))) for _ in range(400)]
-    # The share that is found, 80 % or more, has a standard deviation of 2 %.
-    assert np.mean(np.array(p_values) <= 0.05 / 3) >= 0.74
+def test_three_trials_show_nothing_about_a_rate_of_one_half() -> None:
+    """Not even 0 of 3 is unlikely enough: 2 · 1/8."""
+    assert detectable_rate_difference(3, 0.5, 0.05, 0.8) is None
 
 
-def test_few_runs_or_data_sets_show_nothing() -> None:
-    """Of one run at one half, either outcome is likely; of 58 data sets, no p-value is below 1/59 > 0.05/3."""
-    assert detectable_rate_shift(np.array([[0.0], [1.0]] * 60), 0.05 / 3, 0.8) is None
-    assert detectable_rate_shift(np.ones((58, 8)), 0.05 / 3, 0.8) is None
-    assert detectable_rate_shift(np.ones((59, 8)), 0.05 / 3, 0.8) is not None
+@given(st.integers(1, 30), st.floats(0.0, 1.0))
+def test_more_significance_needs_greater_differences(trials: int, rate: float) -> None:
+    mild, strict = (detectable_rate_difference(trials, rate, level, 0.8) for level in (0.05, 0.01))
+    assert strict is None or (mild is not None and mild <= strict + 1e-9)

@@ -11,11 +11,11 @@ from physai.sim.calibration.closed_loop.runs import Runs, commanded_joints
 from physai.sim.stats.statistics import holm
 from physai.sim.stats.two_sample import (
     centred,
-    detectable_rate_shift,
+    detectable_rate_difference,
     detectable_shift,
     excess_distances,
-    outcome_ratios,
     rank_p_value,
+    rate_difference_p_value,
 )
 from physai.sim.tasks.task import Task
 from physai.sim.twin.closed_loop import POWER, SIGNIFICANCE, SUCCESS, TIME, TRAJECTORIES, ClosedLoopTest
@@ -124,15 +124,15 @@ def _adjusted(tests: Sequence[ClosedLoopTest]) -> list[ClosedLoopTest]:
 
 
 def _success(real: Bools, twin: Bools) -> ClosedLoopTest:
-    outcomes, rate = np.concatenate([real[None], twin]).astype(np.float64), float(twin.mean())
+    successes, trials, rate = int(real.sum()), len(real), float(twin.mean())
     return ClosedLoopTest(
         name=SUCCESS,
-        real=float(real.mean()),
+        real=successes / trials,
         twin=rate,
-        difference=rate - float(real.mean()),
-        p_value=rank_p_value(outcome_ratios(outcomes)),
+        difference=rate - successes / trials,
+        p_value=rate_difference_p_value(successes, trials, twin.mean(axis=1)),
         margin=0.0,
-        detectable=detectable_rate_shift(outcomes[1:], ALONE, POWER),
+        detectable=detectable_rate_difference(trials, rate, ALONE, POWER),
         needed=RATE_NEEDED,
     )
 
