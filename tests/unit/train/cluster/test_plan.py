@@ -1,0 +1,106 @@
+"""How many generators pay off: the formula by hand, its laws, and the placement."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from physai.sdk.cli.main import main
+from physai.sim.workers.cluster import ClusterError
+from physai.train.cluster.plan import WORTH, Costs, Node, fewest, plan, read_nodes
+
+# 10,000 steps of 100 us, updates of 0.2 s, 100 B per step over 10 MB/s, 10 ms per call.
+COSTS = Costs(
+    steps=10_000,
+    step_s=1e-4,
+    learn_s=0.2,
+    step_bytes=100.0,
+    weights_bytes=1000,
+    call_s=0.01,
+    bandwidth=1e7,
+    most=64,
+)
+
+
+def test_the_formula_by_hand() -> None:
+    # 1 s of playing, 0.1 s of sending, 0.2 s of learning.
+    assert COSTS.iteration_s(1) == pytest.approx(1.31)
+    assert COSTS.iteration_s(4) == pytest.approx(0.25 + 0.04 + 0.3)
+    assert COSTS.iteration_s(4, asynchronous=True) == pytest.approx(0.34)
+    assert COSTS.iteration_s(2, asynchronous=True) == pytest.approx(0.5)
+    # sqrt(1 s / 10 ms)
+    assert COSTS.best == 10
+    assert COSTS.iteration_s(10) == pytest.approx(0.5)
+    # At most 5 % longer than that: 1/7 + 0.07 + 0.3 = 0.513, and 1/6 + 0.06 + 0.3 = 0.527.
+    assert fewest(COSTS) == 7
+    assert COSTS.limits() == pytest.approx({"learner": 5.0, "network": 10.0, "calls": 10.0})
+
+
+positive = st.floats(1e-6, 1e3)
+
+
+@given(steps=st.integers(1, 10**7), step_s=positive, learn_s=positive, call_s=positive, most=st.integers(1, 1024))
+def test_the_best_number_is_the_best(steps: int, step_s: float, learn_s: float, call_s: float, most: int) -> None:
+    costs = Costs(
+        steps=steps, step_s=step_s, learn_s=learn_s, step_bytes=10.0, weights_bytes=1, call_s=call_s, most=most
+    )
+    assert 1 <= fewest(costs) <= costs.best <= most
+    least = min(costs.iteration_s(count) for count in range(1, most + 1))
+    assert costs.iteration_s(costs.best) == pytest.approx(least, rel=1e-9)
+    assert costs.iteration_s(fewest(costs)) <= (1.0 + WORTH) * least * (1.0 + 1e-9)
+    for count in range(1, most + 1, 7):
+        assert costs.iteration_s(count, asynchronous=True) <= costs.iteration_s(count)
+
+
+@given(cpus=st.lists(st.integers(1, 32), min_size=1, max_size=8), gpu=st.integers(0, 7))
+def test_no_node_gets_more_than_it_has(cpus: list[int], gpu: int) -> None:
+    nodes = [Node(name=f"n{number}", cpus=count, gpus=int(number == gpu)) for number, count in enumerate(cpus)]
+    found = plan(COSTS, nodes)
+    assert found.trainer == (f"n{gpu}" if gpu < len(nodes) else "n0")
+    assert 1 <= found.count <= max(1, sum(cpus) - 1)
+    for node in nodes:
+        room = node.cpus - (node.name == found.trainer)
+        assert found.generators.get(node.name, 0) <= room or (found.count == 1 and sum(cpus) == 1)
+    assert any("GPU" in reason for reason in found.reasons)
+
+
+def test_a_measured_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nodes.yaml").write_text("nodes:\n  - {name: dgx, cpus: 4, gpus: 1}\n  - {name: rack, cpus: 8}\n")
+    words = ["cluster", "plan", "cartpole-swingup", "--num-envs", "64", "--nodes", str(tmp_path / "nodes.yaml")]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["trainer"] == "dgx"
+    assert found["costs"]["most"] == 4
+    assert all(math.isfinite(value) and value > 0.0 for value in found["costs"].values())
+    assert 1 <= sum(found["generators"].values()) <= 4
+    assert main(words) == 0
+    assert "physai train cartpole-swingup --ray auto --generators" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nodes: []", "nodes"),
+        ("nodes: [{name: a, cpus: 0}]", "cpus"),
+        ("nodes: [{name: a, cpus: .nan}]", "cpus"),
+        ("nodes: [{name: a, cpus: 2026-11-25}]", "nodes.yaml"),
+        ("nodes: [{name: a, cpus: 1}, {name: a, cpus: 2}]", "is there twice"),
+        ("nodes: [{name: a, cpus: 1, memory: 3}]", "memory"),
+        ("[", "nodes.yaml"),
+    ],
+)
+def test_lists_of_nodes_that_are_refused(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text(text)
+    with pytest.raises(ClusterError, match=says):
+        read_nodes(file)
+
+
+def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "plan", "cartpole-swingup", "--gbit-s", "0"]) == 2
+    assert "--gbit-s must lie in" in capsys.readouterr().err
+    assert main(["cluster", "plan", "cartpole-swingup", "--nodes", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
