@@ -1,7 +1,13 @@
 """Tests that take many minutes run when they are asked for by name: `pytest -m exhaustive`. None is timed."""
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A shell ignores SIGINT in what it starts in the background, and so would the programs that the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

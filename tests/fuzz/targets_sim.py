@@ -291,9 +291,10 @@ def _mcap_of_ros() -> bytes:
 
 
 def _checkpoint_of(data: bytes) -> object:
-    (FOLDER / "run").mkdir(exist_ok=True)
-    (FOLDER / "run" / "checkpoint.pt").write_bytes(data)
-    return read_checkpoint(FOLDER / "run")
+    # A folder of its own: a checkpoint is compared with the configuration beside it.
+    (FOLDER / "checkpoint").mkdir(exist_ok=True)
+    (FOLDER / "checkpoint" / "checkpoint.pt").write_bytes(data)
+    return read_checkpoint(FOLDER / "checkpoint")
 
 
 SETTINGS = b"hidden: [32, 16]\nlearning_rate: 3e-4\nstop_at_success: null\noverlap: false\nactor: gru\n"
