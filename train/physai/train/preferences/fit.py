@@ -108,6 +108,9 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
         pairs: all pairs.
         answers: all answers.
         rows: row of each segment, by its number.
+
+    Raises:
+        PreferenceError: an answer is about a pair or a segment that is missing.
     """
     by_number = {pair.id: pair for pair in pairs}
     values = {"first": 1.0, "equal": 0.5, "second": 0.0}
@@ -115,7 +118,9 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
     for answer in answers:
         if answer.preference == "cannot_tell":
             continue
-        pair = by_number[answer.pair]
+        pair = by_number.get(answer.pair)
+        if pair is None or pair.first not in rows or pair.second not in rows:
+            raise PreferenceError(f"the database is damaged: pair {answer.pair} or a segment of it is missing")
         first.append(rows[pair.first])
         second.append(rows[pair.second])
         target.append(values[answer.preference])
