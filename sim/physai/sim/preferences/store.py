@@ -114,7 +114,7 @@ class PreferenceStore:
         except SQLAlchemyError as error:
             cause = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise DatabaseError(f"{self.path} cannot be used: {cause}") from error
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             # SQLite keeps text in columns of numbers, and documents may come from anywhere.
             text = " ".join(str(error).split())[:200]
             raise DatabaseError(f"{self.path} is damaged: {type(error).__name__}: {text}") from error

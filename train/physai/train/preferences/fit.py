@@ -159,13 +159,15 @@ def fit(
         start: a model whose weights to start from, with a third of the passes.
 
     Raises:
-        PreferenceError: there are too few answers.
+        PreferenceError: there are too few answers, or all are ties.
     """
     begun, how = time.perf_counter(), settings or FitSettings()
     if not len(labels.target) >= MIN_ANSWERS:
         raise PreferenceError(
             f"a reward model needs {MIN_ANSWERS} answers with a preference or a tie, got {len(labels.target)}"
         )
+    if bool((labels.target == 0.5).all()):
+        raise PreferenceError(f"all {len(labels.target)} answers are ties, which say nothing of what is better")
     generator = seeded(seed)
     model = _begun(inputs, how, generator, start)
     flat = inputs.reshape(-1, inputs.shape[-1])
