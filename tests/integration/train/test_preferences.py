@@ -1,6 +1,8 @@
 """From a run to preferences to a fine-tuned run that is exported, by the commands."""
 
 import json
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from physai.sdk.cli.main import main
 from physai.sim.preferences.store import PreferenceStore
 from physai.train.preferences.ensemble import load_ensemble
 from physai.train.preferences.finetune import CRITIC_ITERATIONS
+from physai.train.preferences.record import Curve
 from physai.train.runners.checkpoint import load_run
 
 SMALL = ("--num-envs", "16", "--set", "horizon=16", "--set", "minibatches=2", "--set", "hidden=8")
@@ -111,6 +114,62 @@ def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys:
     assert load_run(out).provenance["preferences.raters"] == "simulated-noisy"
 
 
+@pytest.mark.slow
+def test_a_run_by_preferences_that_was_cut_off_is_not_continued_with_the_tasks_reward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(curve: Curve, stats: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Curve, "write", cut_off)
+    out = tmp_path / "run"
+    words = ["prefer", "train", "cartpole-swingup", "--teacher", "perfect", "--labels", "24", "--num-envs", "16"]
+    with suppress(KeyboardInterrupt):
+        main([*words, "--iterations", "3", "--out", str(out)])
+    assert (out / "checkpoint.pt").is_file()
+    capsys.readouterr()
+    assert main(["train", "--resume", str(out)]) == 2
+    assert "learned from preferences" in capsys.readouterr().err
+
+
+def test_an_answer_that_was_taken_back_is_not_given_again_forever(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy.db"
+    sqlite3.connect(database).execute("VACUUM INTO ?", [str(copy)])
+    store = PreferenceStore(copy)
+    last = store.last_answer("simulated-perfect")
+    assert last is not None
+    store.withdraw(last.key)
+    store.close()
+    answer = ["prefer", "answer", str(copy), "--simulated", "perfect"]
+    assert main(answer) == 2
+    assert "was taken back; give another --seed" in capsys.readouterr().err
+    assert main([*answer, "--seed", "1"]) == 0
+    assert "answered 1 pairs" in capsys.readouterr().out
+
+
+def test_what_was_damaged_is_said_in_one_line(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, (change, verb, says) in enumerate(
+        (
+            ("UPDATE sources SET origin = 'no JSON'", "status", "is no JSON"),
+            ("DELETE FROM pairs WHERE id = 1", "fit", "pair 1 or a segment of it is missing"),
+            ("UPDATE answers SET choice = 'equal'", "fit", "answers are ties"),
+        )
+    ):
+        copy = tmp_path / f"{number}.db"
+        sqlite3.connect(database).execute("VACUUM INTO ?", [str(copy)])
+        with sqlite3.connect(copy) as connection:
+            connection.execute(change)
+        connection.close()
+        assert main(["prefer", verb, str(copy)]) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+
+
 def test_bad_input_is_one_line(run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db, out = str(database), str(tmp_path / "out")
     for words in (
@@ -122,6 +181,7 @@ def test_bad_input_is_one_line(run: Path, database: Path, tmp_path: Path, capsys
         ["finetune", str(run), "--preferences", db, "--out", str(run)],
         ["finetune", str(tmp_path), "--preferences", db, "--out", out],
         ["finetune", str(run), "--preferences", db, "--out", out, "--target-kl", "nan"],
+        ["finetune", str(run), "--preferences", db, "--out", out, "--num-envs", "0"],
     ):
         assert main(words) == 2
         error = capsys.readouterr().err

@@ -1,13 +1,14 @@
 """Segments of episodes: what is shown to raters, and what a reward model learns from."""
 
 import hashlib
+import json
 import zlib
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.robot import Frozen
@@ -16,12 +17,20 @@ Floats = npt.NDArray[np.float32]
 MAX_STEPS = 10_000
 MAX_COLUMNS = 4096
 MAX_TERMS = 64
+MAX_NUMBERS = 1 << 22
+"""Numbers of one segment, 16 MiB."""
+MAX_DOCUMENT = 1 << 20
+"""Characters of a document of a database, such as what a fit has learnt."""
 REWARD = "reward"
 """The first term of every segment: the task's own reward."""
 
 
 class PreferenceError(PhysaiError):
     """A preference database, an answer or a segment is not as it must be."""
+
+
+class DatabaseError(PreferenceError):
+    """A preference database cannot be read or written now, or what it holds is damaged."""
 
 
 class Layout(Frozen):
@@ -37,6 +46,14 @@ class Layout(Frozen):
     critic: Annotated[int, Field(ge=1, le=MAX_COLUMNS)]
     actions: Annotated[int, Field(ge=1, le=MAX_COLUMNS)]
     terms: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(min_length=1, max_length=MAX_TERMS)]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "Layout":
+        if not self.steps * sum(self.widths) <= MAX_NUMBERS:
+            raise ValueError(
+                f"{self.steps} steps of {sum(self.widths)} numbers exceed {MAX_NUMBERS} numbers; use shorter segments"
+            )
+        return self
 
     @property
     def widths(self) -> tuple[int, int, int, int]:
@@ -87,7 +104,7 @@ def decode(data: bytes, layout: Layout, *, sha256: str, episode_seed: int, start
     """Reads `encode` back.
 
     Raises:
-        PreferenceError: the numbers are damaged or not of this layout.
+        PreferenceError: the numbers are damaged, not finite or not of this layout.
     """
     columns = sum(layout.widths)
     size = 4 * layout.steps * columns
@@ -99,6 +116,8 @@ def decode(data: bytes, layout: Layout, *, sha256: str, episode_seed: int, start
     if len(raw) != size or hashlib.sha256(raw).hexdigest() != sha256:
         raise PreferenceError(f"a segment is damaged: {len(raw)} bytes, expected {size} with SHA-256 {sha256}")
     table = np.frombuffer(raw, "<f4").reshape(layout.steps, columns).astype(np.float32)
+    if not np.isfinite(table).all():
+        raise PreferenceError(f"a segment of episode {episode_seed} is damaged: it holds numbers that are not finite")
     qpos, critic, action, terms = np.split(table, np.cumsum(layout.widths)[:-1], axis=1)
     return Segment(
         episode_seed=episode_seed, start_step=start_step, qpos=qpos, critic=critic, action=action, terms=terms
@@ -115,3 +134,22 @@ def parse_layout(text: str) -> Layout:
         return Layout.model_validate_json(text)
     except ValidationError as error:
         raise PreferenceError(f"the database's layout is damaged: {error.errors()[0]['msg']}") from error
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Reads a JSON object of a database.
+
+    Raises:
+        PreferenceError: it is none, or too long.
+    """
+    if not len(text) <= MAX_DOCUMENT:
+        raise PreferenceError(f"a document of the database is longer than {MAX_DOCUMENT} characters")
+    try:
+        found: Any = json.loads(text)
+        # Numbers that are not finite have no place in an answer of the service.
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise PreferenceError(f"a document of the database is no JSON: {text[:80]!r}") from error
+    if not isinstance(found, dict):
+        raise PreferenceError(f"a document of the database is no JSON object: {text[:80]!r}")
+    return found

@@ -16,7 +16,17 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from physai.sim.database import connect
-from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
+from physai.sim.preferences.segment import (
+    MAX_DOCUMENT,
+    DatabaseError,
+    Layout,
+    PreferenceError,
+    Segment,
+    decode,
+    encode,
+    parse_layout,
+    parse_object,
+)
 from physai.sim.preferences.tables import AnswerRow, Base, FitRow, LayoutRow, PairRow, SegmentRow, SourceRow
 
 FORMAT_VERSION = 1
@@ -103,7 +113,11 @@ class PreferenceStore:
                 return work(session)
         except SQLAlchemyError as error:
             cause = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise PreferenceError(f"{self.path} cannot be used: {cause}") from error
+            raise DatabaseError(f"{self.path} cannot be used: {cause}") from error
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            # SQLite keeps text in columns of numbers, and documents may come from anywhere.
+            text = " ".join(str(error).split())[:200]
+            raise DatabaseError(f"{self.path} is damaged: {type(error).__name__}: {text}") from error
 
     def add_segments(self, policy: str, origin: Mapping[str, Any], segments: Sequence[Segment]) -> list[int]:
         """Stores segments that one policy played, all or none.
@@ -200,7 +214,7 @@ class PreferenceStore:
         """SHA-256 and origin of each policy that played segments."""
         return self._run(
             lambda session: [
-                (row.policy, json.loads(row.origin))
+                (row.policy, parse_object(row.origin))
                 for row in session.scalars(select(SourceRow).order_by(SourceRow.id))
             ]
         )
@@ -257,8 +271,9 @@ class PreferenceStore:
         """What the latest reward model has learnt; None before the first."""
 
         def work(session: Session) -> dict[str, Any] | None:
-            row = session.scalars(select(FitRow).order_by(FitRow.id.desc()).limit(1)).first()
-            return None if row is None else json.loads(row.document)
+            start = func.substr(FitRow.document, 1, MAX_DOCUMENT + 1)
+            text = session.scalars(select(start).order_by(FitRow.id.desc()).limit(1)).first()
+            return None if text is None else parse_object(text)
 
         return self._run(work)
 
@@ -354,6 +369,10 @@ def _opened(session: Session, layout: Layout | None) -> Layout:
     if row.format_version != FORMAT_VERSION:
         raise PreferenceError(f"the database has format version {row.format_version}, this physai {FORMAT_VERSION}")
     found = parse_layout(row.document)
+    if layout is not None and found != layout and not _count(session, SegmentRow):
+        # Nothing was drawn, for instance because episodes end before segments of that length.
+        row.document = layout.model_dump_json()
+        return layout
     if layout is not None and found != layout:
         raise PreferenceError(f"the database holds other segments: {found.differences(layout)}; begin another one")
     return found
@@ -386,9 +405,11 @@ def _question(row: PairRow, rater: str) -> Question:
 
 def _answer(row: AnswerRow) -> Answer:
     choice: Any = row.choice
-    return Answer(
+    answer = Answer(
         key=row.key, pair=row.pair, rater=row.rater, choice=choice, swapped=row.swapped, latency_s=row.latency_s
     )
+    _check(answer)
+    return answer
 
 
 def _require_name(what: str, name: str) -> None:

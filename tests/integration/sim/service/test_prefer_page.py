@@ -1,6 +1,7 @@
 """The page of preferences in a real Chromium, and what it stores while the service is killed."""
 
 import os
+import sqlite3
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.support.chromium import Browser, chromium, needs_chromium
 
 from physai.sdk.cli.main import main
 from physai.sim.preferences.segment import Layout, Segment
-from physai.sim.preferences.store import Pair, PreferenceStore
+from physai.sim.preferences.store import Answer, Pair, PreferenceStore
 from physai.sim.service.process import ServiceProcess
 from physai.sim.tasks.registry import load_task
 
@@ -178,6 +179,45 @@ def test_it_draws_both_motions_also_on_a_phone(service: ServiceProcess, database
         browser.find_element(By.CSS_SELECTOR, "[data-answer=right]").click()
         wait(browser, lambda: text(browser, "progress") == f"Pair 2 of {PAIRS}")
     assert [answer.choice for answer in database.answers()] == ["right"]
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_a_pair_that_another_tab_answered_holds_up_nothing(service: ServiceProcess, database: PreferenceStore) -> None:
+    with chromium() as browser:
+        begin(browser, service, "cleo")
+        asked(browser, 1)
+        question = database.question(1, "cleo")
+        database.record(Answer(key="o" * 8, pair=1, rater="cleo", choice="equal", swapped=question.swapped))
+        ActionChains(browser).send_keys(Keys.ARROW_LEFT).perform()
+        asked(browser, 2)
+        ActionChains(browser).send_keys(Keys.ARROW_RIGHT).perform()
+        asked(browser, 3)
+        # What was refused is no longer kept, and undoing takes back what was stored.
+        ActionChains(browser).send_keys("u").perform()
+        asked(browser, 2)
+    assert [(answer.pair, answer.choice) for answer in database.answers()] == [(1, "equal")]
+
+
+def test_a_damaged_database_is_named(service: ServiceProcess, database: PreferenceStore) -> None:
+    url = f"{service.url}/v1/preferences"
+    database.add_fit({"accuracy": 0.5})
+    assert httpx.get(f"{url}/status").json()["model"] == {"accuracy": 0.5}
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("UPDATE fits SET document = '{\"accuracy\": 1e999}'")
+    assert httpx.get(f"{url}/status").status_code == 503
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("ALTER TABLE answers RENAME TO others")
+    connection.close()
+    # Not a refusal: the page keeps the answer and sends it again.
+    answer = {"key": "k" * 8, "pair": 1, "rater": "ann", "answer": "left", "latency_s": 1.0}
+    for said in (
+        httpx.post(f"{url}/answers", json=answer),
+        httpx.post(f"{url}/undo", json={"key": "k" * 8}),
+        httpx.get(f"{url}/next", params={"rater": "ann"}),
+    ):
+        assert said.status_code == 503
+        assert "answers.db cannot be used" in said.json()["detail"]
 
 
 def test_what_it_refuses(service: ServiceProcess, database: PreferenceStore) -> None:

@@ -1,7 +1,11 @@
 """The preference database loses nothing and doubles nothing."""
 
+import hashlib
+import json
+import sqlite3
 import tempfile
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +15,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode
+from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
 from physai.sim.preferences.store import Answer, Choice, Pair, PreferenceStore, Question
 
 LAYOUT = Layout(
     task="t", fingerprint="f", step_dt=0.02, steps=3, qpos=2, critic=4, actions=1, terms=("reward", "joint_speed")
 )
 SEED = 2**64 - 1
+LAST_FIT = PreferenceStore.last_fit
 
 
 def segment(value: float = 0.0) -> Segment:
@@ -135,6 +140,61 @@ def test_preferences_are_of_segments_not_of_sides() -> None:
     assert replace(base, choice="right").preference == "second"
     assert replace(base, choice="right", swapped=True).preference == "first"
     assert replace(base, choice="equal", swapped=True).preference == "equal"
+
+
+def test_numbers_that_are_not_finite_are_refused_as_damage() -> None:
+    # Who damages a segment on purpose writes a digest that fits.
+    raw = np.full(3 * 9, np.nan, "<f4").tobytes()
+    with pytest.raises(PreferenceError, match="not finite"):
+        decode(zlib.compress(raw), LAYOUT, sha256=hashlib.sha256(raw).hexdigest(), episode_seed=0, start_step=0)
+
+
+def test_a_huge_layout_is_refused() -> None:
+    # 10,000 steps of 3 · 4096 + 2 numbers would unpack to 492 MB for each picture.
+    huge = LAYOUT.model_dump() | {"steps": 10_000, "qpos": 4096, "critic": 4096, "actions": 4096}
+    with pytest.raises(PreferenceError, match="exceed 4194304 numbers"):
+        parse_layout(json.dumps(huge))
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ("INSERT INTO fits (document, created) VALUES ('no JSON', 0)", LAST_FIT),
+        ("INSERT INTO fits (document, created) VALUES ('[1]', 0)", LAST_FIT),
+        ("INSERT INTO fits (document, created) VALUES ('{\"accuracy\": 1e999}', 0)", LAST_FIT),
+        ("INSERT INTO fits (document, created) VALUES ('{\"a\": \"' || hex(zeroblob(524288)) || '\"}', 0)", LAST_FIT),
+        ("UPDATE sources SET origin = 'no JSON'", PreferenceStore.sources),
+        ("UPDATE segments SET episode_seed = 'one'", PreferenceStore.segments),
+        ("UPDATE segments SET data = 'text'", PreferenceStore.segments),
+        ("UPDATE answers SET choice = 'LEFT'", PreferenceStore.answers),
+        ("UPDATE answers SET latency_s = 'slow'", PreferenceStore.answers),
+        ("UPDATE answers SET rater = x'00'", PreferenceStore.answers),
+        ("UPDATE layout SET document = x'ff'", lambda store: PreferenceStore(store.path)),
+        ("DROP TABLE pairs", PreferenceStore.pairs),
+    ],
+)
+def test_what_another_program_wrote_is_refused(
+    tmp_path: Path, change: str, read: Callable[[PreferenceStore], object]
+) -> None:
+    store = filled(tmp_path / "db")
+    store.record(Answer(key="k", pair=1, rater="ann", choice="left", swapped=False))
+    connection = sqlite3.connect(tmp_path / "db")
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    with pytest.raises(PreferenceError):
+        read(store)
+    store.close()
+
+
+def test_a_database_in_which_nothing_is_stored_takes_another_layout(tmp_path: Path) -> None:
+    """A first `physai prefer collect` that asked for too long segments leaves one."""
+    PreferenceStore(tmp_path / "db", layout=LAYOUT).close()
+    other = LAYOUT.model_copy(update={"steps": 5})
+    PreferenceStore(tmp_path / "db", layout=other).close()
+    store = PreferenceStore(tmp_path / "db")
+    assert store.layout == other
+    store.close()
 
 
 RATERS, CHOICES = st.sampled_from(["ann", "bo"]), st.sampled_from(["left", "right", "equal", "cannot_tell"])

@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         taste=None if arguments.taste is None else parse_taste(arguments.taste, names),
         task=arguments.task,
         robot=arguments.robot,
-        say=lambda text: print(text, file=sys.stderr),
+        say=lambda text: print(printable(text), file=sys.stderr),
     )
     if arguments.json:
         print(json.dumps(asdict(tuned), indent=2))

@@ -273,7 +273,7 @@ def _train(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 command = CliCommand(summary="learn what people like from pairs of motions", add_arguments=_add_arguments, run=_run)

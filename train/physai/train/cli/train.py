@@ -326,7 +326,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.train.runners.run_config import load_config
 
     source, config, origin = load_config(arguments.resume)
-    if "preferences.reward_model" in origin:
+    if "preferences.reference" in origin:
         raise PhysaiError(
             f"{arguments.resume} learned from preferences, whose reward `physai train` does not know; start again with "
             "physai finetune or physai prefer train"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from physai.sim.preferences.segment import REWARD
+from physai.sim.preferences.segment import REWARD, PreferenceError
 from physai.sim.preferences.store import Answer, Choice, Preference, PreferenceStore
 from physai.sim.preferences.taste import rewards_of
 from physai.sim.preferences.teachers import Teacher, scale_of
@@ -34,7 +34,7 @@ def answer_simulated(
         Number of answers.
 
     Raises:
-        PreferenceError: a segment is damaged, or the rater's name is invalid.
+        PreferenceError: a segment is damaged, the rater's name is invalid, or an answer of this seed was taken back.
     """
     wanted = taste or {REWARD: 1.0}
     rewards = {n: rewards_of(s.terms, store.layout.terms, wanted) for n, s in store.segments().items()}
@@ -51,7 +51,10 @@ def answer_simulated(
         key = hashlib.sha256(f"{rater} {seed} {question.pair}".encode()).hexdigest()
         shown = as_shown(said, swapped=question.swapped)
         answer = Answer(key=key, pair=question.pair, rater=rater, choice=shown, swapped=question.swapped)
-        store.record(answer)
+        if not store.record(answer) and store.next_question(rater) == question:
+            raise PreferenceError(
+                f"the answer of {rater!r} with seed {seed} to pair {question.pair} was taken back; give another --seed"
+            )
         count += 1
     return count
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from physai.sim.engines.protocol import Array, Stage
@@ -22,23 +23,26 @@ def layout_of(task: Task, *, seconds: float, action_repeat: int = 1) -> Layout:
     """The layout of a task's segments of a length [s].
 
     Raises:
-        PreferenceError: the length is not between one step and an episode.
+        PreferenceError: the length is not between one step and an episode, or a segment would be too large.
     """
     step_dt = task.contract.timing.control_dt * action_repeat
     if not step_dt <= seconds <= task.episode_length_s:
         raise PreferenceError(
             f"segments of {task.name} last {step_dt:g} to {task.episode_length_s:g} s, got {seconds:g}"
         )
-    return Layout(
-        task=task.name,
-        fingerprint=task.contract.fingerprint,
-        step_dt=step_dt,
-        steps=round(seconds / step_dt),
-        qpos=int(task.model.nq),
-        critic=task.critic_size,
-        actions=task.contract.action.size,
-        terms=term_names(task),
-    )
+    try:
+        return Layout(
+            task=task.name,
+            fingerprint=task.contract.fingerprint,
+            step_dt=step_dt,
+            steps=round(seconds / step_dt),
+            qpos=int(task.model.nq),
+            critic=task.critic_size,
+            actions=task.contract.action.size,
+            terms=term_names(task),
+        )
+    except ValidationError as error:
+        raise PreferenceError(f"segments of {task.name} of {seconds:g} s: {error.errors()[0]['msg']}") from error
 
 
 def policy_digest(graph: PolicyGraph) -> str:

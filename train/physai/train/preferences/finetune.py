@@ -91,7 +91,7 @@ def finetune(
         loaded.config,
         **without_stops(loaded.config) | {"seed": settings.seed},
         iterations=settings.iterations + CRITIC_ITERATIONS,
-        num_envs=settings.num_envs or loaded.config.num_envs,
+        num_envs=loaded.config.num_envs if settings.num_envs is None else settings.num_envs,
         curriculum_iterations=0,
     )
     torch.set_num_threads(learner_threads(config))

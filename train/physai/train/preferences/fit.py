@@ -108,6 +108,9 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
         pairs: all pairs.
         answers: all answers.
         rows: row of each segment, by its number.
+
+    Raises:
+        PreferenceError: an answer is about a pair or a segment that is missing.
     """
     by_number = {pair.id: pair for pair in pairs}
     values = {"first": 1.0, "equal": 0.5, "second": 0.0}
@@ -115,7 +118,9 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
     for answer in answers:
         if answer.preference == "cannot_tell":
             continue
-        pair = by_number[answer.pair]
+        pair = by_number.get(answer.pair)
+        if pair is None or pair.first not in rows or pair.second not in rows:
+            raise PreferenceError(f"the database is damaged: pair {answer.pair} or a segment of it is missing")
         first.append(rows[pair.first])
         second.append(rows[pair.second])
         target.append(values[answer.preference])
@@ -154,13 +159,15 @@ def fit(
         start: a model whose weights to start from, with a third of the passes.
 
     Raises:
-        PreferenceError: there are too few answers.
+        PreferenceError: there are too few answers, or all are ties.
     """
     begun, how = time.perf_counter(), settings or FitSettings()
     if not len(labels.target) >= MIN_ANSWERS:
         raise PreferenceError(
             f"a reward model needs {MIN_ANSWERS} answers with a preference or a tie, got {len(labels.target)}"
         )
+    if bool((labels.target == 0.5).all()):
+        raise PreferenceError(f"all {len(labels.target)} answers are ties, which say nothing of what is better")
     generator = seeded(seed)
     model = _begun(inputs, how, generator, start)
     flat = inputs.reshape(-1, inputs.shape[-1])

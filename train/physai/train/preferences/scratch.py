@@ -21,7 +21,7 @@ from physai.train.preferences.draw import layout_of, policy_digest
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.finetune import POINTS
 from physai.train.preferences.fit import MIN_ANSWERS, FitReport, FitSettings, fit_store
-from physai.train.preferences.record import Curve, origin, write_record
+from physai.train.preferences.record import PREFIX, Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners import session
 from physai.train.runners.checkpoint import CHECKPOINT_FILE
@@ -199,7 +199,8 @@ def _train(
 
     trainer = Trainer(task, config, source=rollouts)
     begun_from = policy_digest(trainer.graph)
-    begin_run(out, source, config, task)
+    # Without this, a run that is killed would be continued with the task's reward.
+    begin_run(out, source, config, task, origin={f"{PREFIX}reference": begun_from})
     curve = Curve(trainer.graph, task, collectors[0], max(1, config.iterations // POINTS), taste)
     ended = session.run(trainer, out, extra_sinks=[curve])
     model, report = collectors[0].model, asker.report

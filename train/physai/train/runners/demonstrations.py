@@ -160,6 +160,9 @@ def from_logs(graph: PolicyGraph, logs: Sequence[RobotLog]) -> Demonstrations:
         graph: of the policy that shall learn.
         logs: recordings of the contract's robot.
 
+    Returns:
+        The pairs of one recording after another.
+
     Raises:
         PhysaiError: the network has a memory; a recording lacks what the policy sees or commands, has gaps, or is
             shorter than two periods; or the policy takes commands, which recordings do not have.
@@ -170,7 +173,7 @@ def from_logs(graph: PolicyGraph, logs: Sequence[RobotLog]) -> Demonstrations:
     played = [_at_control_periods(contract, log) for log in logs]
     length = max(len(next(iter(targets.values()))) for _, targets in played)
     state = graph.initial_state(len(logs))
-    observations, actions, needed = list[Tensor](), list[Tensor](), list[Tensor]()
+    observations, actions, needed, numbers = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
     for step in range(length):
         sensors = _stacked([{n: v[min(step, len(v) - 1)] for n, v in one.items()} for one, _ in played])
         targets = _stacked([{n: v[min(step, len(v) - 1)] for n, v in one.items()} for _, one in played])
@@ -182,8 +185,11 @@ def from_logs(graph: PolicyGraph, logs: Sequence[RobotLog]) -> Demonstrations:
         observations.append(observation[recorded])
         actions.append(action[recorded])
         needed.append(wanted[recorded])
+        numbers.append(recorded.nonzero().flatten())
     beyond = (torch.cat(needed).abs() > 1.0 + 1e-6).any(dim=1)
-    return Demonstrations(torch.cat(observations), torch.cat(actions), float(beyond.double().mean()))
+    # One recording after another: among many, a block of rows would be a moment, and not a stretch of one of them.
+    order = torch.cat(numbers).argsort(stable=True)
+    return Demonstrations(torch.cat(observations)[order], torch.cat(actions)[order], float(beyond.double().mean()))
 
 
 def _require_no_commands(contract: PolicyContract) -> None:

@@ -24,8 +24,14 @@ const keep = (answers) => localStorage.setItem(UNSENT, JSON.stringify(answers));
 /** Sends what is not stored yet, oldest first; each has a key by which the service knows one that it has already. */
 async function send() {
   for (let waiting = stored(); waiting.length; waiting = stored()) {
-    await post(`${API}/answers`, waiting[0]);
-    keep(stored().filter((answer) => answer.key !== waiting[0].key));
+    const { key } = waiting[0];
+    try { await post(`${API}/answers`, waiting[0]); } catch (error) {
+      // Refused for good, as when another tab answered the pair: it must not hold up what was given after it.
+      if (error.status !== 409 && error.status !== 422) throw error;
+      history = history.filter((given) => given !== key);
+      say(`An answer was not stored: ${error.message}`);
+    }
+    keep(stored().filter((answer) => answer.key !== key));
   }
 }
 
@@ -135,7 +141,7 @@ async function alone(work) {
 
 const answer = (value) => pair && alone(async () => {
   const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-  keep([...stored(), { key, pair: pair.id, rater, answer: value, latency_s: (performance.now() - asked) / 1000 }]);
+  keep([...stored(), { key, pair: pair.id, rater, answer: value, latency_s: Math.min(1e6, (performance.now() - asked) / 1000) }]);
   history.push(key);
   say(`Answered: ${value.replace("_", " ")}.`);
   await next();

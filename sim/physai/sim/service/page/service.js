@@ -24,7 +24,7 @@ export async function call(path, options = {}) {
   }
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({ detail: answer.statusText }));
-    throw new Refused(problem.detail);
+    throw Object.assign(new Refused(problem.detail), { status: answer.status });
   }
   return answer;
 }

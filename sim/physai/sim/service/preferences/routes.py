@@ -9,7 +9,7 @@ from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 
 from physai.sim.preferences.agreement import agreement, consistency
-from physai.sim.preferences.segment import PreferenceError
+from physai.sim.preferences.segment import DatabaseError, PreferenceError
 from physai.sim.preferences.store import MAX_NAME, Answer, Choice, PreferenceStore
 from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.preferences.motion import drawn_model, motion, scene
@@ -40,6 +40,10 @@ class Undo(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     key: Key
+
+
+def _unusable(error: PreferenceError) -> ProblemError:
+    return ProblemError(503, "storage", str(error))
 
 
 def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
@@ -84,9 +88,11 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
         """The first pair that a rater has not answered, and how many there are."""
         try:
             questions = store.open_questions(rater, limit=1 + AHEAD)
+            answered, total = store.progress(rater)
+        except DatabaseError as error:
+            raise _unusable(error) from error
         except PreferenceError as error:
             raise invalid(str(error)) from error
-        answered, total = store.progress(rater)
         first = questions[0] if questions else None
         return {
             "pair": None if first is None else {"id": first.pair, "left": first.left, "right": first.right},
@@ -110,6 +116,9 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
                 latency_s=body.latency_s,
             )
             return {"stored": store.record(answer)}
+        except DatabaseError as error:
+            # The page sends it again; what is refused for good it drops.
+            raise _unusable(error) from error
         except PreferenceError as error:
             raise ProblemError(409, "not-stored", str(error)) from error
 
@@ -119,6 +128,8 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
         caller.require("run")
         try:
             store.withdraw(body.key)
+        except DatabaseError as error:
+            raise _unusable(error) from error
         except PreferenceError as error:
             raise ProblemError(404, "unknown-answer", str(error)) from error
         return {"withdrawn": body.key}
@@ -126,14 +137,17 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
     @router.get("/status", dependencies=[requires("read")])
     def get_status() -> dict[str, Any]:
         """Answers, how far they agree, and what the latest reward model has learnt from them."""
-        answers = store.answers()
-        repeats = consistency(store.pairs(), answers)
+        try:
+            answers, pairs, fit = store.answers(), store.pairs(), store.last_fit()
+        except PreferenceError as error:
+            raise _unusable(error) from error
+        repeats = consistency(pairs, answers)
         return {
             "answers": len(answers),
             "raters": sorted({answer.rater for answer in answers}),
             "alpha": agreement(answers),
             "agreement": {"repeated": repeats.repeated, "same": repeats.same},
-            "model": store.last_fit(),
+            "model": fit,
         }
 
     return router
