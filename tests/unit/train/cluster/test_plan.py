@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,21 @@ def test_what_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "--gbit-s must lie in" in capsys.readouterr().err
     assert main(["cluster", "plan", "cartpole-swingup", "--nodes", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml" in capsys.readouterr().err
+
+
+def test_the_page_on_scaling_says_what_the_formula_does() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "explanation" / "cluster-scaling.md").read_text("utf-8")
+    costs = Costs(steps=24_576, step_s=106e-6, learn_s=0.549, step_bytes=1073.0, weights_bytes=98_224, most=1000)
+    rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert [int(count.replace(",", "")) for count, _, _ in rows] == [1, 8, 29, 100, 1000]
+    for count, seconds, late in rows:
+        generators = int(count.replace(",", ""))
+        assert float(seconds) == pytest.approx(costs.iteration_s(generators), abs=0.006)
+        assert float(late) == pytest.approx(costs.iteration_s(generators, asynchronous=True), abs=0.006)
+    assert costs.best == 29
+    assert f"from {costs.limits()['learner']:.1f} generators on" in page
+    assert f"take {1e3 * costs.transfer_s:.0f} ms" in page
+    assert costs.iteration_s(100) > costs.iteration_s(10) - 0.02
+    assert costs.iteration_s(1000) > costs.iteration_s(1)
+    slow = replace(costs, step_s=0.01)
+    assert f"{slow.iteration_s(1) / slow.iteration_s(100):.0f} times as fast" in page

@@ -113,29 +113,32 @@ def measure(task: Task, config: TrainConfig) -> Costs:
         task: what is played.
         config: settings of the run.
     """
-    alone = replace(config, num_threads=1)
+    # Without overlap and shards one call is an iteration's learning.
+    alone = replace(config, num_threads=1, overlap=False, shards=1)
     trainer = Trainer(task, alone)
     generator = RolloutGenerator(task, alone, Share(0, alone.num_envs), alone.num_envs, num_threads=1, state=None)
     weights = pack(trainer.learner)
+    rollout = trainer.new_rollout()
     played_s: list[float] = []
-    whole_s: list[float] = []
+    learned_s: list[float] = []
     size = 0
     for number in range(MEASURED + 1):
         start = time.perf_counter()
         chunk = generator.collect(Order(number, 0.0), weights)
-        middle = time.perf_counter()
-        trainer.train_iteration()
+        played = time.perf_counter() - start
+        rollout = trainer.collector.collect(rollout)
+        start = time.perf_counter()
+        trainer.learner.ppo.update(rollout, trainer.gamma, trainer.generator)
         # The first one warms up.
         if number:
-            played_s.append(middle - start)
-            whole_s.append(time.perf_counter() - middle)
+            played_s.append(played)
+            learned_s.append(time.perf_counter() - start)
         size = len(pickle.dumps(chunk, protocol=5))
-    steps = trainer.env_steps // trainer.iteration
-    played = min(played_s)
+    steps = alone.num_envs * alone.horizon
     return Costs(
         steps=steps,
-        step_s=played / steps,
-        learn_s=max(1e-4, min(whole_s) - played),
+        step_s=min(played_s) / steps,
+        learn_s=min(learned_s),
         step_bytes=size / steps,
         weights_bytes=len(weights),
         most=max(1, alone.num_envs // BLOCK),
