@@ -17,7 +17,7 @@ def test_equal_seeds_give_equal_robots(tmp_path: Path) -> None:
     assert bench.random_chain(0, tmp_path).path.read_bytes() != bench.random_chain(1, tmp_path).path.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_right_twin_is_accepted_and_the_wrong_ones_are_blocked() -> None:
     told: list[str] = []
     found = {result.name: result.runs for result in bench.run(BenchmarkOptions(quick=True), told.append)}

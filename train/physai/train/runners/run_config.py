@@ -216,6 +216,16 @@ def begin_session(folder: Path, origin: Mapping[str, str]) -> None:
         _write_config(folder, {**raw, "sessions": [*sessions[: MAX_SESSIONS - 1], now]})
 
 
+def add_provenance(folder: Path, entries: Mapping[str, str]) -> None:
+    """Add to a run's provenance what was known only at its end; its identity stays.
+
+    Raises:
+        CheckpointError: the configuration cannot be read or written.
+    """
+    _, raw = _read_config(folder)
+    _write_config(folder, {**raw, "provenance": {**raw["provenance"], **entries}})
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
