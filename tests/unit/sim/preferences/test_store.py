@@ -156,6 +156,10 @@ def test_a_huge_layout_is_refused() -> None:
         parse_layout(json.dumps(huge))
 
 
+def reopened(store: PreferenceStore) -> PreferenceStore:
+    return PreferenceStore(store.path)
+
+
 @pytest.mark.parametrize(
     ("change", "read"),
     [
@@ -169,7 +173,7 @@ def test_a_huge_layout_is_refused() -> None:
         ("UPDATE answers SET choice = 'LEFT'", PreferenceStore.answers),
         ("UPDATE answers SET latency_s = 'slow'", PreferenceStore.answers),
         ("UPDATE answers SET rater = x'00'", PreferenceStore.answers),
-        ("UPDATE layout SET document = x'ff'", lambda store: PreferenceStore(store.path)),
+        ("UPDATE layout SET document = x'ff'", reopened),
         ("DROP TABLE pairs", PreferenceStore.pairs),
     ],
 )
