@@ -132,6 +132,10 @@ def drop_signature(entries: dict[str, str]) -> None:
     del entries[PROVENANCE_PREFIX + SIGNATURE_KEY]
 
 
+def write_signature_otherwise(entries: dict[str, str]) -> None:
+    entries[PROVENANCE_PREFIX + SIGNATURE_KEY] = " " + entries[PROVENANCE_PREFIX + SIGNATURE_KEY].upper()
+
+
 def change_seed(entries: dict[str, str]) -> None:
     entries[PROVENANCE_PREFIX + "seed"] = "7"
 
@@ -146,6 +150,7 @@ def change_fact(entries: dict[str, str]) -> None:
         (change_seed, "did not sign these bytes"),
         (change_fact, "its facts are those of"),
         (drop_signature, "without its signature"),
+        (write_signature_otherwise, "did not sign these bytes"),
     ],
 )
 def test_a_policy_whose_provenance_was_edited_is_refused(runs: Path, edit: Edit, message: str) -> None:
@@ -182,6 +187,33 @@ def test_another_graph_under_the_same_metadata_is_refused(runs: Path) -> None:
     weight.CopyFrom(onnx_helper.numpy_helper.from_array(values, weight.name))
     with pytest.raises(PolicyError, match="did not sign these bytes"):
         check_policy(model.SerializeToString(), source="policy.onnx")
+
+
+def test_a_policy_from_which_the_run_was_removed_names_none(runs: Path) -> None:
+    def remove(entries: dict[str, str]) -> None:
+        for key in RUN_KEYS:
+            del entries[PROVENANCE_PREFIX + key]
+
+    header = check_policy(edited(policy_of(runs / "a"), remove), source="it")
+    assert named_run(header, source="it") is None
+
+
+def test_a_quantised_policy_is_tied_to_the_run_by_its_own_statement(runs: Path) -> None:
+    """As the documentation says: anyone with the float policy can write its run into another graph of its contract."""
+    victim = policy_of(runs / "b")
+    digest = sha256(victim.read_bytes()).hexdigest()
+
+    def claim(entries: dict[str, str]) -> None:
+        pasted(provenance_of(victim), (ID_KEY, FACTS_KEY))(entries)
+        drop_signature(entries)
+        entries[PROVENANCE_PREFIX + SOURCE_KEY] = digest
+
+    made = check_policy(edited(policy_of(runs / "a"), claim), source="it")
+    original = check_policy(victim.read_bytes(), source="it")
+    run = named_run(made, source="it", original=(original, digest))
+    assert run is not None
+    assert run.id == original.provenance[ID_KEY]
+    assert named_run(made, source="it") is None
 
 
 def test_a_policy_that_was_read_and_written_again_is_still_that_of_its_run(runs: Path) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.cli.main import main
 from physai.sim.workers.cluster import connected
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.summary import load_summary
+from physai.train.sweep.folder import Base, SweepFolder, Trial
 from physai.train.sweep.plan import load_sweep
 
 SWEEP = """
@@ -147,3 +149,61 @@ def test_what_cannot_be_swept_is_refused_before_ray_starts(tmp_path: Path, capsy
         assert main(words) == 2
         assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "sweep").exists()
+
+
+TASK_FILE = """
+from pathlib import Path
+from physai.sim.tasks.registry import load_task
+
+Path(__file__).with_name("executed").touch()
+
+
+def make_task():
+    return load_task("cartpole-swingup")
+"""
+
+
+def stopped_sweep(folder: Path, base: Base) -> SweepFolder:
+    """A sweep whose trials have all been stopped, so that continuing it trains nothing."""
+    sweep = SweepFolder.new(folder, base, load_sweep(Path(sweep_file(folder.parent))))
+    for trial in sweep.trials:
+        sweep.note_stopped(trial.name, 5.0)
+    return sweep
+
+
+def test_a_run_folder_that_only_the_sweep_names_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "task.py").write_text(TASK_FILE)
+    words = [str(tmp_path / "task.py"), "--out", str(tmp_path / "run"), *OPTIONS, "--iterations", "1"]
+    assert main(["train", *words]) == 0
+    executed = tmp_path / "run" / "task" / "source" / "executed"
+    sweep = stopped_sweep(tmp_path / "sweep", Base(task=str(tmp_path / "run")))
+    assert main(["sweep", "--resume", str(sweep.path)]) == 2
+    assert "no file is opened because another file names it" in capsys.readouterr().err
+    assert not executed.exists()
+    # The user may name it.
+    assert main(["sweep", str(tmp_path / "run"), "--resume", str(sweep.path)]) == 1
+    assert executed.exists()
+
+
+def test_a_continued_sweep_runs_the_file_that_was_named_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    recorded, named = tmp_path / "recorded.py", tmp_path / "named.py"
+    named.write_text(TASK_FILE)
+    recorded.write_text("raise SystemExit('another file')")
+    base = Base(task=str(recorded), hashes={"task": sha256_hex(named.read_bytes())})
+    sweep = stopped_sweep(tmp_path / "sweep", base)
+    found: list[str] = []
+
+    def note(folder: SweepFolder, words: Any, **_: Any) -> bool:
+        for trial in folder.trials:
+            assert isinstance(trial, Trial)
+            found.extend(word for half in words(trial) for word in half if word.endswith(".py"))
+        return True
+
+    monkeypatch.setattr("physai.train.sweep.tuner.run_trials", note)
+    assert main(["sweep", str(named), "--resume", str(sweep.path)]) == 1
+    # Of two trials, to begin and to continue each.
+    assert found == [str(named)] * 4

@@ -4,8 +4,8 @@ A run has an Ed25519 key pair. Its id is the SHA-256 of its facts, canonical JSO
 run has it. The private key stays in the run folder and signs each exported policy with all of its metadata. So a policy
 cannot name a run without that run's folder, and neither facts nor graph can be changed afterwards.
 
-A quantised policy is made without the run folder. It repeats id and facts, and is proven by the float policy whose hash
-it states.
+A quantised policy is made without the run folder, so it has no signature. It repeats id and facts, and names the float
+policy that proves them by its hash. That it was made of that policy is its own statement: its graph is not covered.
 """
 
 import hashlib
@@ -122,9 +122,17 @@ def verify_run(data: bytes | memoryview, header: PolicyHeader, *, source: str) -
         raise PolicyError(f"{source} names the run {run.id[:12]}… without its signature; {remedy}")
     try:
         public_key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(run.facts.public_key))
-        public_key.verify(bytes.fromhex(signature), _digest(data))
+        public_key.verify(_signature_bytes(signature), _digest(data))
     except (ValueError, InvalidSignature):
         raise PolicyError(f"{source} names the run {run.id[:12]}…, which did not sign these bytes; {remedy}") from None
+
+
+def _signature_bytes(text: str) -> bytes:
+    """Parse a signature as `sign_policy` writes it: spaces or capitals would make another file of the same policy."""
+    value = bytes.fromhex(text)
+    if value.hex() != text:
+        raise ValueError("not in lower-case hexadecimal digits")
+    return value
 
 
 def _stated(header: PolicyHeader, source: str) -> Run | None:

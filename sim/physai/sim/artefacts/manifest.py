@@ -15,8 +15,8 @@ from physai.sim.artefacts.address import ArtefactError
 MANIFEST_FILE = "manifest.json"
 OBJECTS_FOLDER = "objects"
 
-MAX_FILES = 100_000
-"""Maximum number of files and of folders in an artefact."""
+MAX_FILES = 32_000
+"""Maximum number of files and of folders in an artefact: below the objects that a JSON document may have."""
 
 MAX_FILE_BYTES = 1 << 40
 """Maximum size of a file [B]."""
@@ -57,7 +57,8 @@ class ArtefactManifest(Frozen):
     def _paths_stay_inside(self) -> Self:
         for path in (*self.files, *self.folders):
             plain = PurePosixPath(path)
-            if plain.is_absolute() or str(plain) != path or set(plain.parts) & {"..", "."} or not _is_plain(path):
+            # The path `.` has no parts.
+            if plain.is_absolute() or str(plain) != path or {"..", "."} & {*plain.parts, path} or not _is_plain(path):
                 raise ValueError(f"{path[:80]!r} is no path inside the artefact")
         if len(set(self.folders)) != len(self.folders) or set(self.folders) & self.files.keys():
             raise ValueError("a path occurs twice")

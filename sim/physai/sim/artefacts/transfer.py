@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.files import open_plain, sync_folder
 from physai.sdk.base.software import running_software
@@ -74,7 +76,7 @@ def show(address: Address) -> ArtefactManifest:
     store, path = address.filesystem(), address / MANIFEST_FILE
     with explained(address, "read"):
         try:
-            with store.open(path.path, "rb") as file:
+            with _opened(store, path) as file:
                 data: bytes = file.read(MANIFEST.max_bytes + 1)
         except FileNotFoundError as error:
             if "bucket" in str(error).lower():
@@ -143,9 +145,11 @@ def _inspected(path: Path) -> tuple[ArtefactManifest, dict[str, Path]]:
         "software": running_software(),
     }
     try:
-        return ArtefactManifest.model_validate(record), sources
-    except ValueError as error:
-        raise ArtefactError(f"{path}: {error}") from None
+        manifest = ArtefactManifest.model_validate(record)
+    except ValidationError as error:
+        raise MANIFEST.invalid(error, source=str(path)) from None
+    # What a reader would refuse is not written.
+    return MANIFEST.parse(ArtefactManifest, canonical_json(manifest), source=str(path)), sources
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -182,11 +186,12 @@ def _send(store: Any, source: Path, entry: FileEntry, place: Address) -> None:
         if (found := digest.hexdigest()) != entry.sha256:
             raise ArtefactError(f"{source} changed while it was read: SHA-256 {entry.sha256}, then {found}; try again")
 
-    _put(store, place, parts())
+    # In a folder, what only its owner may read, such as a key, stays so.
+    _put(store, place, parts(), mode=0o666 if entry.mode & 0o077 else 0o600)
 
 
-def _put(store: Any, place: Address, parts: Any) -> None:
-    """Write an object as a whole or not at all."""
+def _put(store: Any, place: Address, parts: Any, *, mode: int = 0o666) -> None:
+    """Write an object as a whole or not at all; in a folder with these permissions, to which the umask applies."""
     if place.scheme != "file":
         file = store.open(place.path, "wb")
         try:
@@ -202,7 +207,8 @@ def _put(store: Any, place: Address, parts: Any) -> None:
     path = Path(place.path)
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with new.open("xb") as local:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(new, flags, mode), "wb") as local:
             local.writelines(parts)
             local.flush()
             os.fsync(local.fileno())
@@ -213,12 +219,17 @@ def _put(store: Any, place: Address, parts: Any) -> None:
     sync_folder(path.parent)
 
 
+def _opened(store: Any, place: Address) -> Any:
+    # In a folder that others write to, there may be a pipe, which would block.
+    return open_plain(Path(place.path)) if place.scheme == "file" else store.open(place.path, "rb")
+
+
 def _receive(store: Any, place: Address, entry: FileEntry, path: Path) -> None:
     """Write an object to a file, if it has the size and the hash of its entry."""
     digest, size = hashlib.sha256(), 0
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with store.open(place.path, "rb") as source, os.fdopen(os.open(path, flags, entry.mode), "wb") as file:
+        with _opened(store, place) as source, os.fdopen(os.open(path, flags, entry.mode), "wb") as file:
             while size <= entry.size and (part := source.read(CHUNK_BYTES)):
                 digest.update(part)
                 size += len(part)

@@ -6,15 +6,26 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from tests.support.s3_server import BUCKET
 
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.software import running_software
 from physai.sdk.cli.main import main
 from physai.sim.artefacts.address import Address, ArtefactError
-from physai.sim.artefacts.manifest import MANIFEST_FILE, OBJECTS_FOLDER
+from physai.sim.artefacts.manifest import (
+    MANIFEST,
+    MANIFEST_FILE,
+    MAX_FILES,
+    OBJECTS_FOLDER,
+    ArtefactManifest,
+    FileEntry,
+)
 from physai.sim.artefacts.transfer import pull, push, show
 
 PUSH = "import sys; from physai.sdk.cli.main import main; sys.exit(main(['artefacts', 'push', *sys.argv[1:]]))"
@@ -100,7 +111,9 @@ def test_a_changed_object_is_refused_with_both_hashes(place: Address, tmp_path: 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".back")] == []
 
 
-@pytest.mark.parametrize("name", ["../out", "/etc/out", "a/../../out", "a//b", "./a", "a\\b", "a\nb", "nowhere/file"])
+@pytest.mark.parametrize(
+    "name", [".", "../out", "/etc/out", "a/../../out", "a//b", "./a", "a\\b", "a\nb", "nowhere/file"]
+)
 def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
     place = Address.parse(str(tmp_path / "store"))
     push(run_folder(tmp_path / "run"), place)
@@ -110,6 +123,56 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name
     with pytest.raises(ArtefactError, match=r"is no path inside the artefact|is in no folder"):
         pull(place, tmp_path / "back")
     assert not (tmp_path / "out").exists()
+
+
+def test_in_a_folder_the_object_of_a_private_file_is_private(tmp_path: Path) -> None:
+    """Who may read a cache that several users share could sign as the run otherwise."""
+    manifest = push(run_folder(tmp_path / "run"), Address.parse(str(tmp_path / "store")))
+    objects = tmp_path / "store" / OBJECTS_FOLDER
+    assert (objects / manifest.files["run.key"].sha256).stat().st_mode & 0o077 == 0
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert (objects / manifest.files["checkpoint.pt"].sha256).stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_a_pipe_in_a_store_is_refused(tmp_path: Path) -> None:
+    """It would block a reader for ever; here it has the right content, so that a reader that took it would end."""
+    place = Address.parse(str(tmp_path / "store"))
+    (tmp_path / "file").write_bytes(b"data")
+    pipe = Path((place / OBJECTS_FOLDER / push(tmp_path / "file", place).files["file"].sha256).path)
+    pipe.unlink()
+    os.mkfifo(pipe)
+
+    def write_into_it() -> None:
+        with suppress(OSError):
+            pipe.write_bytes(b"data")
+
+    threading.Thread(target=write_into_it, daemon=True).start()
+    with pytest.raises(ArtefactError, match="not a regular file"):
+        pull(place, tmp_path / "back")
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of braces, in names or not, a JSON document may have 32,768; here are 150 · 240."""
+    for folder in ("braces", "lines"):
+        (tmp_path / folder).mkdir()
+    for number in range(150):
+        (tmp_path / "braces" / ("{" * 240 + str(number))).write_bytes(b"")
+    (tmp_path / "lines" / "two\nlines").write_bytes(b"")
+    assert "objects and arrays" in refused(capsys, "push", tmp_path / "braces", tmp_path / "store")
+    assert "'two\\nlines' is no path" in refused(capsys, "push", tmp_path / "lines", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_largest_manifest_can_be_read() -> None:
+    entry = FileEntry(sha256="0" * 64, size=1)
+    manifest = ArtefactManifest(
+        kind="folder",
+        files={f"{number}": entry for number in range(MAX_FILES)},
+        created="2026-01-01T00:00:00Z",
+        software=running_software(),
+    )
+    assert MANIFEST.parse(ArtefactManifest, canonical_json(manifest), source="it") == manifest
 
 
 def test_links_and_pipes_are_refused(tmp_path: Path) -> None:

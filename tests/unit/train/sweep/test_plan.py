@@ -44,8 +44,17 @@ def test_points_lie_in_their_ranges_and_are_drawn_once(tmp_path: Path) -> None:
 @given(st.floats(1e-6, 1e6), st.floats(1.001, 1e3), st.integers(0, 2**32))
 def test_logarithms_are_uniform_between_the_bounds(low: float, ratio: float, seed: int) -> None:
     kind = Distribution(loguniform=(low, low * ratio))
-    # Six digits are written.
-    assert low * (1 - 1e-5) <= float(kind.draw(np.random.default_rng(seed))) <= low * ratio * (1 + 1e-5)
+    drawn = kind.draw(np.random.default_rng(seed))
+    assert low <= float(drawn) <= low * ratio
+    assert kind.holds(drawn)
+
+
+def test_no_number_leaves_its_bounds_when_it_is_written() -> None:
+    """In six digits, all numbers of this range would be 1."""
+    kind = Distribution(uniform=(0.9999996, 0.9999999))
+    drawn = {kind.draw(np.random.default_rng(seed)) for seed in range(20)}
+    assert len(drawn) == 20
+    assert all(0.9999996 <= float(text) <= 0.9999999 for text in drawn)
 
 
 def test_half_of_the_drawn_values_lie_below_the_geometric_mean() -> None:
@@ -85,6 +94,9 @@ def test_rungs_are_the_grace_period_times_powers_of_the_reduction() -> None:
         ("{iterations: 9}", "{iterations: 9, seconds: 1}", "got 9 and 1.0"),
         ("{iterations: 9}", "{iterations: 9}\nasha: {grace_period: 9}", "9 must be less than the budget of 9"),
         ("{iterations: 9}", "{iterations: 9}\nasha: {grace_period: 1, reduction: 1}", "asha.reduction"),
+        ("{iterations: 9}", "{iterations: 9}\nasha: {grace_period: 5e-324}", "asha.grace_period"),
+        ("epochs:", "2026-01-01:", "a name is no text: keys must be str"),
+        ("[16, 16]", "{2026-01-01: 1}", "a name is no text: keys must be str"),
         ("epochs:", "seed:", "parameters.seed: given by `seeds`"),
         ("epochs:", "iterations:", "parameters.iterations: given by `budget`"),
     ],

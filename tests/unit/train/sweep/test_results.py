@@ -1,8 +1,10 @@
 """Sweep folders: what trials report, how points are ordered, and where lines of the picture go."""
 
 import csv
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +98,26 @@ def test_a_folder_is_begun_once_and_read_strictly(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text('{"format_version": 2}')
     with pytest.raises(SweepError, match="newer"):
         SweepFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({}, "point 1 gives nothing, the sweep varies learning_rate, actor"),
+        ({"learning_rate": "0.001", "actor": "mlp", "seed": "1"}, "gives learning_rate, actor, seed"),
+        ({"learning_rate": "0.001", "actor": "lstm"}, "actor lstm is no value of"),
+        ({"learning_rate": "0.1", "actor": "mlp"}, "learning_rate 0.1 is no value of"),
+        ({"learning_rate": "nan", "actor": "mlp"}, "learning_rate nan is no value of"),
+        ({"learning_rate": "x", "actor": "mlp"}, "learning_rate x is no value of"),
+    ],
+)
+def test_points_that_the_sweep_cannot_have_drawn_are_refused(point: dict[str, str], words: str, tmp_path: Path) -> None:
+    record: dict[str, Any] = json.loads((sweep_folder(tmp_path).path / "sweep.json").read_text())
+    record["points"][1] = point
+    (tmp_path / "sweep.json").write_text(json.dumps(record))
+    with pytest.raises(SweepError) as caught:
+        SweepFolder.open(tmp_path)
+    assert words in str(caught.value)
 
 
 def test_rungs_are_reported_exactly_then_the_end(tmp_path: Path) -> None:

@@ -72,12 +72,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with training_alone(path):
         folder = SweepFolder.new(path, base, sweep) if arguments.resume is None else SweepFolder.open(path)
+        # With the files that were named and compared, not those at the paths of the record.
+        folder.record = folder.record.model_copy(update={"base": base})
         _say(f"{len(folder.trials)} trials of {base.task}, {sweep.concurrent} at a time, into {path}")
         is_complete = run_trials(folder, lambda trial: _words(folder, trial), address=arguments.ray, say=_say)
         return _report(folder, arguments, is_complete=is_complete)
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
+    from physai.sim.tasks.registry import BUILT_IN
     from physai.train.cli.train import option_pair
     from physai.train.config import read_settings
     from physai.train.sweep.folder import Base
@@ -94,7 +97,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
             raise PhysaiError(f"{name} is given by {arguments.over}; leave it out of --set and --config")
     settings.setdefault("num_threads", str(sweep.cpus))
     settings = {name: value for name, value in settings.items() if name not in sweep.parameters}
-    task = str(Path(arguments.task).resolve()) if arguments.task.endswith(".py") else arguments.task
+    task = arguments.task if arguments.task in BUILT_IN else _path(arguments.task)
     files = {"robot": arguments.robot, "twin": arguments.twin}
     paths = {name: None if value is None else _path(value) for name, value in files.items()}
     base = Base(
@@ -132,6 +135,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
         PhysaiError: a file is not named, or has changed; or an option would change the sweep.
     """
     from physai.sim.robots import robot_names
+    from physai.sim.tasks.registry import BUILT_IN
     from physai.train.sweep.folder import SweepFolder
 
     record = SweepFolder.open(arguments.resume).record
@@ -145,12 +149,12 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
     recorded = {"task": base.task, "robot": base.robot, "twin": base.twin}
     named = {"task": arguments.task, "robot": arguments.robot, "twin": arguments.twin}
     for what, before in recorded.items():
-        is_name = before is None or (what == "task" and not before.endswith(".py")) or before in robot_names()
+        is_name = before is None or before in (BUILT_IN if what == "task" else robot_names())
         now = named[what]
         if now is None and is_name:
             named[what] = before
         elif now is None:
-            option = "TASK.py" if what == "task" else f"--{what} FILE"
+            option = "TASK" if what == "task" else f"--{what} FILE"
             raise PhysaiError(
                 f"the sweep's {what} is the file {(before or '')[:256]!r}, and no file is opened because "
                 f"another file names it; name it: physai sweep {option} --resume {arguments.resume}"
@@ -179,8 +183,15 @@ def _words(folder: SweepFolder, trial: Trial) -> tuple[tuple[str, ...], tuple[st
     else:
         limit = ["--time-budget-s", str(sweep.budget.seconds)]
     # A run folder keeps its robot and its twin.
-    resumed = ["train", *([base.task] if base.task.endswith(".py") else []), "--resume", run, "--device", base.device]
+    resumed = ["train", *_task_file(base), "--resume", run, "--device", base.device]
     return (*new, *limit), (*resumed, *limit)
+
+
+def _task_file(base: Base) -> list[str]:
+    """The task, if it is a file or a run folder: runs of such tasks have it named again."""
+    from physai.sim.tasks.registry import BUILT_IN
+
+    return [] if base.task in BUILT_IN else [base.task]
 
 
 def _source_words(base: Base) -> list[str]:
@@ -216,7 +227,7 @@ def _report(folder: SweepFolder, arguments: argparse.Namespace, *, is_complete: 
     from physai.train.sweep.plot import draw
     from physai.train.sweep.results import best_trial, ranked, trial_results, write_csv
 
-    file = [folder.record.base.task] if folder.record.base.task.endswith(".py") else []
+    file = _task_file(folder.record.base)
     results = trial_results(folder)
     write_csv(folder, results)
     picture = draw(folder, results)
@@ -251,12 +262,12 @@ def _export_best(folder: SweepFolder, best: TrialResult) -> ExportReport:
     from physai.train.runners.checkpoint import load_run
     from physai.train.sweep.folder import BEST_FOLDER
 
-    base = folder.record.base
+    file = _task_file(folder.record.base)
     target = folder.path / BEST_FOLDER
     copy = folder.path / f".{BEST_FOLDER}.new"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder.run(best.trial), copy)
-    run = load_run(copy, task=base.task if base.task.endswith(".py") else None, robot=None)
+    run = load_run(copy, task=file[0] if file else None, robot=None)
     report = export_run(run, copy / EXPORT_FOLDER, 1000)
     shutil.rmtree(target, ignore_errors=True)
     copy.rename(target)

@@ -122,6 +122,8 @@ class SweepFolder:
         record = _RECORD.parse(SweepRecord, _read(path / SWEEP_JSON), source=str(path / SWEEP_JSON))
         if len(record.points) != record.sweep.trials:
             raise SweepError(f"{path / SWEEP_JSON}: {record.sweep.trials} trials, but {len(record.points)} points")
+        for number, point in enumerate(record.points):
+            _require_drawn(record.sweep, point, f"{path / SWEEP_JSON}: point {number}")
         state = StateRecord()
         if (path / STATE_FILE).exists():
             state = _STATE.parse(StateRecord, _read(path / STATE_FILE), source=str(path / STATE_FILE))
@@ -177,6 +179,16 @@ def read_curve(run: Path, clock: str, metric: str) -> list[tuple[float, float]]:
         if math.isfinite(time):
             found.append((time, value))
     return found
+
+
+def _require_drawn(sweep: Sweep, point: Point, which: str) -> None:
+    if point.keys() != sweep.parameters.keys():
+        raise SweepError(
+            f"{which} gives {', '.join(point) or 'nothing':.200}, the sweep varies {', '.join(sweep.parameters)}"
+        )
+    for name, kind in sweep.parameters.items():
+        if not kind.holds(point[name]):
+            raise SweepError(f"{which}: {name} {point[name]} is no value of {kind.model_dump(exclude_none=True)}")
 
 
 def _read(path: Path) -> bytes:

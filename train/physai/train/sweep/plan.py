@@ -98,9 +98,27 @@ class Distribution(Frozen):
             return str(random.integers(self.ints[0], self.ints[1] + 1))
         if self.loguniform is not None:
             low, high = map(math.log, self.loguniform)
-            return f"{math.exp(random.uniform(low, high)):.6g}"
+            return _written(math.exp(random.uniform(low, high)), *self.loguniform)
         assert self.uniform is not None
-        return f"{random.uniform(*self.uniform):.6g}"
+        return _written(random.uniform(*self.uniform), *self.uniform)
+
+    def holds(self, text: str) -> bool:
+        """Whether `draw` may return this text."""
+        if self.choice is not None:
+            return text in self.choice
+        bounds = self.uniform or self.loguniform or self.ints
+        assert bounds is not None
+        try:
+            value = float(text) if self.ints is None else int(text)
+        except ValueError:
+            return False
+        return bounds[0] <= value <= bounds[1]
+
+
+def _written(value: float, low: float, high: float) -> str:
+    """A number in six digits, in more where these would leave the bounds."""
+    text = f"{value:.6g}"
+    return text if low <= float(text) <= high else repr(min(max(float(value), low), high))
 
 
 class Budget(Frozen):
@@ -131,7 +149,7 @@ class Budget(Frozen):
 class Asha(Frozen):
     """Early stopping by asynchronous successive halving (ASHA, Li et al. 2018, arXiv:1810.05934)."""
 
-    grace_period: Annotated[Number, Field(gt=0.0)]
+    grace_period: Annotated[Number, Field(ge=1e-3)]
     """How long each trial trains at least, in the unit of the budget."""
     reduction: Annotated[Number, Field(ge=1.1, le=100.0)] = 3.0
     """Of the trials that reached a rung, the best 1/reduction go on; each rung is so many times as long as the last."""
@@ -223,6 +241,9 @@ def load_sweep(path: Path) -> Sweep:
     try:
         # As JSON, because YAML has lists where the strict models have tuples.
         return Sweep.model_validate_json(json.dumps(content, default=str))
+    except TypeError as error:
+        # YAML has dates and bytes, too.
+        raise SweepError(f"{path}: a name is no text: {error}") from None
     except ValidationError as error:
         raise SWEEP_FILE.invalid(error, source=str(path)) from None
 
