@@ -112,6 +112,7 @@ def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys:
     assert outcome["iterations"] == 3
     assert outcome["fit"]["answers"] == 24
     assert load_run(out).provenance["preferences.raters"] == "simulated-noisy"
+    assert main(["export", str(out)]) == 0
 
 
 @pytest.mark.slow
@@ -142,7 +143,7 @@ def test_an_answer_that_was_taken_back_is_not_given_again_forever(
     assert last is not None
     store.withdraw(last.key)
     store.close()
-    answer = ["prefer", "answer", str(copy), "--simulated", "perfect"]
+    answer = ["prefer", "answer", str(copy), "--simulated", "perfect", "--taste", "command_size=-1"]
     assert main(answer) == 2
     assert "was taken back; give another --seed" in capsys.readouterr().err
     assert main([*answer, "--seed", "1"]) == 0

@@ -43,6 +43,10 @@ def answer(question: Question, *, key: str = "k", rater: str = "ann", choice: Ch
     return Answer(key=key, pair=question.pair, rater=rater, choice=choice, swapped=question.swapped)
 
 
+def reopened(store: PreferenceStore) -> PreferenceStore:
+    return PreferenceStore(store.path)
+
+
 def test_segments_come_back(tmp_path: Path) -> None:
     store = filled(tmp_path / "db")
     again = PreferenceStore(tmp_path / "db").segments()
@@ -169,7 +173,7 @@ def test_a_huge_layout_is_refused() -> None:
         ("UPDATE answers SET choice = 'LEFT'", PreferenceStore.answers),
         ("UPDATE answers SET latency_s = 'slow'", PreferenceStore.answers),
         ("UPDATE answers SET rater = x'00'", PreferenceStore.answers),
-        ("UPDATE layout SET document = x'ff'", lambda store: PreferenceStore(store.path)),
+        ("UPDATE layout SET document = x'ff'", reopened),
         ("DROP TABLE pairs", PreferenceStore.pairs),
     ],
 )

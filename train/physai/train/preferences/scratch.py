@@ -25,7 +25,7 @@ from physai.train.preferences.record import PREFIX, Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners import session
 from physai.train.runners.checkpoint import CHECKPOINT_FILE
-from physai.train.runners.run_config import RunTaskSource, begin_run, training_alone
+from physai.train.runners.run_config import RunTaskSource, add_provenance, begin_run, training_alone
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 DATABASE_FILE = "preferences.db"
@@ -210,7 +210,7 @@ def _train(
         store, reward_model=save_ensemble(model, out / MODEL_FILE, facts=report.facts()), reference=begun_from
     )
     # Only now are data and reward model known.
-    begin_run(out, source, config, task, origin=entries)
+    add_provenance(out, entries)
     write_record(out, entries, curve, {"fit": report.facts()})
     return ScratchOutcome(
         run=str(out),
