@@ -112,6 +112,7 @@ def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys:
     assert outcome["iterations"] == 3
     assert outcome["fit"]["answers"] == 24
     assert load_run(out).provenance["preferences.raters"] == "simulated-noisy"
+    assert main(["export", str(out)]) == 0
 
 
 @pytest.mark.slow

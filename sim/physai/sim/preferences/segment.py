@@ -4,7 +4,7 @@ import hashlib
 import json
 import zlib
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -152,4 +152,4 @@ def parse_object(text: str) -> dict[str, Any]:
         raise PreferenceError(f"a document of the database is no JSON: {text[:80]!r}") from error
     if not isinstance(found, dict):
         raise PreferenceError(f"a document of the database is no JSON object: {text[:80]!r}")
-    return found
+    return cast("dict[str, Any]", found)

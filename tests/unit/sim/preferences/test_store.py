@@ -43,6 +43,10 @@ def answer(question: Question, *, key: str = "k", rater: str = "ann", choice: Ch
     return Answer(key=key, pair=question.pair, rater=rater, choice=choice, swapped=question.swapped)
 
 
+def reopened(store: PreferenceStore) -> PreferenceStore:
+    return PreferenceStore(store.path)
+
+
 def test_segments_come_back(tmp_path: Path) -> None:
     store = filled(tmp_path / "db")
     again = PreferenceStore(tmp_path / "db").segments()

@@ -216,14 +216,18 @@ def begin_session(folder: Path, origin: Mapping[str, str]) -> None:
         _write_config(folder, {**raw, "sessions": [*sessions[: MAX_SESSIONS - 1], now]})
 
 
-def add_provenance(folder: Path, entries: Mapping[str, str]) -> None:
-    """Add to a run's provenance what was known only at its end; its identity stays.
+def add_provenance(folder: Path, origin: Mapping[str, str]) -> None:
+    """Add what is known only at the end to a run's provenance; the run remains that of its checkpoint.
+
+    Args:
+        folder: run folder.
+        origin: further entries of the provenance.
 
     Raises:
         CheckpointError: the configuration cannot be read or written.
     """
     _, raw = _read_config(folder)
-    _write_config(folder, {**raw, "provenance": {**raw["provenance"], **entries}})
+    _write_config(folder, {**raw, "provenance": {**raw["provenance"], **origin}})
 
 
 def _make_folder(folder: Path) -> None:
