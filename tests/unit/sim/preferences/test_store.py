@@ -160,10 +160,6 @@ def test_a_huge_layout_is_refused() -> None:
         parse_layout(json.dumps(huge))
 
 
-def reopened(store: PreferenceStore) -> PreferenceStore:
-    return PreferenceStore(store.path)
-
-
 @pytest.mark.parametrize(
     ("change", "read"),
     [
