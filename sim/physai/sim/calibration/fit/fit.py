@@ -75,7 +75,8 @@ class _Monitor:
     budget_steps: int
     time_budget_s: float
     report: Callable[[FitProgress], None]
-    started_s: float = field(default_factory=time.monotonic)
+    # The same clock as below: bound here, it would stay the real one where a test replaces it.
+    started_s: float = field(default_factory=lambda: time.monotonic())
     stage: str = ""
     chosen: Indices = field(default_factory=lambda: np.arange(0))
     """Parameters being fitted, or fitted last."""
