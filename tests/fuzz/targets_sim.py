@@ -291,7 +291,7 @@ def _mcap_of_ros() -> bytes:
 
 
 def _checkpoint_of(data: bytes) -> object:
-    # A folder of its own: a checkpoint is compared with the configuration beside it.
+    # A folder of its own: a checkpoint is compared with the configuration in its folder.
     (FOLDER / "checkpoint").mkdir(exist_ok=True)
     (FOLDER / "checkpoint" / "checkpoint.pt").write_bytes(data)
     return read_checkpoint(FOLDER / "checkpoint")

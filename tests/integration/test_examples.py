@@ -114,7 +114,7 @@ def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_language_models_trainer_steps_the_twin(tmp_path: Path) -> None:
-    """Optional, because TRL brings seventy packages: `pip install trl` beside physai."""
+    """Optional, because TRL brings seventy packages: `pip install trl` as well."""
     pytest.importorskip("trl", reason="needs TRL: pip install trl")
     output = example("openenv_grpo", "--steps", "2", "--group", "4", folder=tmp_path)
     assert re.search(r"return -?[0-9.]+ in the first 1 updates, .* of 2 updates", output)

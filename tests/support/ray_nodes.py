@@ -189,7 +189,7 @@ class RayNodes:
         _signal(found[0], signal.SIGKILL)
 
     def cut(self, node: Node) -> None:
-        """Pulls the cable between a host and all others; nothing that is sent arrives, and nobody is told."""
+        """Pulls the cable between a host and all others; nothing that is sent arrives, and no error is reported."""
         _run("ip", "link", "set", self._cables[node.number], "nomaster")
 
     def heal(self, node: Node) -> None:

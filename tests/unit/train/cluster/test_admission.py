@@ -109,7 +109,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.number_of_batches += 1
         assert not self.admission.ready, "the next one is learned from with other weights"
         if self.staleness == 0:
-            assert (len(self.playing), self.admission.allowed) == (0, 0), "nobody plays while the trainer learns"
+            assert (len(self.playing), self.admission.allowed) == (0, 0), "no generator plays while the trainer learns"
 
     @precondition(lambda self: self.admission.version < self.number_of_batches)
     @rule()
@@ -165,7 +165,7 @@ def test_admission_by_hand() -> None:
     assert [t.number for t in admission.take()] == [0, 2]
     assert admission.advance() == []
     assert admission.version == 1
-    # (1 + 1 + 1) · 2 - (2 + 2): room for two more, and nobody is idle.
+    # (1 + 1 + 1) · 2 - (2 + 2): room for two more, and no generator is idle.
     assert (admission.allowed, admission.accepted) == (0, 2)
     assert admission.arrive(0, 3)
     (more,) = admission.deal()

@@ -153,7 +153,7 @@ def test_a_key_depends_on_commands_inputs_and_outputs_only() -> None:
 
 @pytest.mark.parametrize("place", ["", "outputs", "outputs/a.json", "outputs/b"])
 def test_a_link_in_place_of_a_result_is_none_even_if_its_target_is_the_same(place: str, tmp_path: Path) -> None:
-    """Whoever may change the target would change the result."""
+    """A link's target could be changed later, and the result with it."""
     store = Store(tmp_path / "run")
     result = stored(store)
     path = tmp_path / "run" / "cache" / result.key / place

@@ -16,7 +16,7 @@ BENCHMARKS: dict[str, str] = {
     "solve": "time from the start of training to a policy that solves the task",
     "realaigym": "score of the double pendulum in the trial of the RealAIGym leaderboard",
     "robots": "robots of others, below the folder PHYSAI_ROBOTS: how many import and are stable, whether arms reach",
-    "prefer": "preferences: return beside the true reward, share of fits, active questions, fine-tuning for a taste",
+    "prefer": "preferences: return over the true reward, share of fits, active questions, fine-tuning for a taste",
     "cluster": "generators on Ray: cost, scaling, kills, asynchronous training; a cached workflow",
     "cli": "start-up time of `physai --help`",
     "memory": "peak memory of a training run",

@@ -44,6 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def export_run(run: LoadedRun, folder: Path, states: int) -> ExportReport:
+    """Exports a run's policy and checks it, with progress on a terminal; see `export_policy`."""
     from rich.console import Console
     from rich.progress import Progress
 

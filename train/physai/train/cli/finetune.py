@@ -21,7 +21,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, default=60, metavar="N", help="updates of PPO (default: 60)")
     parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated in parallel (default: the run's)")
     parser.add_argument(
-        "--weight", type=float, default=1.0, metavar="W", help="of the learned reward beside the task's (default: 1)"
+        "--weight",
+        type=float,
+        default=1.0,
+        metavar="W",
+        help="of the learned reward, relative to the task's (default: 1)",
     )
     parser.add_argument(
         "--target-kl",

@@ -356,6 +356,11 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
 
 
 def option_pair(text: str) -> tuple[str, str]:
+    """Name and value of a `--set KEY=VALUE`.
+
+    Raises:
+        PhysaiError: it has no `=`.
+    """
     key, separator, value = text.partition("=")
     if not separator:
         raise PhysaiError(f"--set {text}: expected key=value")

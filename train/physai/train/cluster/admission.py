@@ -37,7 +37,7 @@ class Admission:
     - If they are dropped, batches do not wait, and a chunk that comes too late counts for nothing: a generator that is
       slower than η + 1 batches then contributes nothing at all.
 
-    η = 0 is synchronous: nobody plays while the trainer learns, and a batch is of one version.
+    η = 0 is synchronous: no generator plays while the trainer learns, and a batch is of one version.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Admission:
         self.dropped = 0
         """Chunks that came too late."""
         self.refused = 0
-        """Chunks that nobody had asked for, or not any more: from generators that were given up."""
+        """Chunks that were not asked for, or not any more: from generators that were given up."""
 
     @property
     def batches(self) -> int:

@@ -196,7 +196,7 @@ def plan(costs: Costs, nodes: Sequence[Node], *, learner_cpus: int = 1) -> Plan:
     wanted = fewest(costs)
     count = max(1, min(wanted, there))
     placed: dict[str, int] = {}
-    # Beside the trainer first: what does not cross the network costs nothing of it.
+    # On the trainer's node first: what does not cross the network costs nothing of it.
     for node in sorted(nodes, key=lambda node: node is not home):
         here = max(0, min(free[node.name], count - sum(placed.values())))
         if here:

@@ -35,7 +35,7 @@ class FinetuneSettings:
     iterations: int = 60
     seed: int = 0
     weight: float = 1.0
-    """Weight of the learned reward beside the task's."""
+    """Weight of the learned reward, relative to the task's."""
     target_kl: float | None = None
     """Divergence from the reference per step [nat]; None for half a nat per action."""
     num_envs: int | None = None

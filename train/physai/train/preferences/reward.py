@@ -1,4 +1,4 @@
-"""The reward of preference learning: what people like, beside what they cannot change.
+"""The reward of preference learning: what people like, and what they cannot change.
 
 Per step of Δt with discount γ, for the policy π and its frozen reference π_ref:
 
@@ -83,7 +83,7 @@ class Reference:
 
 
 class PreferenceCollector(Collector):
-    """A collector whose rollouts carry the learned reward beside the task's."""
+    """A collector whose rollouts carry the learned reward and the task's."""
 
     def __init__(
         self,

@@ -139,7 +139,7 @@ def train_by_preferences(
     taste: Mapping[str, float] | None = None,
     say: Callable[[str], None] = print,
 ) -> ScratchOutcome:
-    """Trains a policy into a run folder, with the database beside it.
+    """Trains a policy into a run folder that also holds the database.
 
     Args:
         source: where the task comes from.

@@ -139,7 +139,7 @@ def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
         start: values of `PLAIN`'s parameters from which its fits start.
     """
     motion, floors = search.windows.motion(), _floors(search.windows)
-    # Of a joint that stands still the noise is all there is; it must not outweigh the joints that move.
+    # A joint at rest shows only noise, which must not outweigh the joints that move.
     motion = np.where(motion > floors, motion, floors / ERROR_SHARE)
     motion = np.maximum(motion, np.finfo(np.float64).tiny)
     squared: dict[str, list[float]] = {model: [] for model in CANDIDATES}

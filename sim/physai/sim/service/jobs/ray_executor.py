@@ -4,14 +4,13 @@ import os
 import secrets
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from physai.sim.service.jobs.executor import RESTART_S
+from physai.sim.service.jobs.executor import RESTART_S, Supervisor
 from physai.sim.service.jobs.queue import JobQueue
-from physai.sim.service.jobs.worker import GRACE_S, node_name
+from physai.sim.service.jobs.worker import GRACE_S
 from physai.sim.workers.cluster import ClusterError
 
 
@@ -46,7 +45,7 @@ class _Member:
     """Begin of the worker's name in the queue."""
 
 
-class RayExecutor:
+class RayExecutor(Supervisor):
     """Worker processes on the computers of a Ray cluster, started again whenever one dies."""
 
     def __init__(self, ray: Any, jobs: JobQueue, url: str, data: Path, workers: int) -> None:
@@ -68,25 +67,11 @@ class RayExecutor:
                 f"the cluster has {computers} computers, and SQLite works on one only; add --db "
                 "postgresql+psycopg://USER@HOST/NAME, or use --ray local"
             )
-        self._ray, self._jobs, self._workers = ray, jobs, workers
-        self._node = node_name(data)
+        super().__init__(jobs, data, workers)
+        self._ray = ray
         self._arguments = url, str(data), "cpu"
         # Two calls at a time: `stop` arrives while `run` runs. Supervision is ours: the queue has to know.
         self._actor: Any = ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0)(JobWorkerActor)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._supervise, name="workers", daemon=True)
-
-    def start(self) -> None:
-        """Begins to take jobs."""
-        # This service holds the lock of its data folder, so workers of this node are those of a dead service.
-        self._jobs.release(f"{self._node}:")
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stops taking jobs; running ones save what they have and return to the queue."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def _supervise(self) -> None:
         members = [self._begin() for _ in range(self._workers)]

@@ -1,6 +1,8 @@
 """Questions of a preference database and the answers to them, over HTTP."""
 
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ from physai.sim.preferences.segment import DatabaseError, PreferenceError
 from physai.sim.preferences.store import MAX_NAME, Answer, Choice, PreferenceStore
 from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.preferences.motion import drawn_model, motion, scene
-from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.problems import ProblemError
 
 AHEAD = 2
 """Questions after the next one whose segments the page may load already."""
@@ -42,8 +44,15 @@ class Undo(BaseModel):
     key: Key
 
 
-def _unusable(error: PreferenceError) -> ProblemError:
-    return ProblemError(503, "storage", str(error))
+@contextmanager
+def _refusals(status: int, code: str) -> Generator[None]:
+    """What a store refuses as an answer of this status; a database that cannot be used now is 503, and sent again."""
+    try:
+        yield
+    except DatabaseError as error:
+        raise ProblemError(503, "storage", str(error)) from error
+    except PreferenceError as error:
+        raise ProblemError(status, code, str(error)) from error
 
 
 def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
@@ -63,6 +72,13 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
 
         return router
     store = PreferenceStore(database)
+    _add_motions(router, store, robot)
+    _add_questions(router, store)
+    return router
+
+
+def _add_motions(router: APIRouter, store: PreferenceStore, robot: Path | None) -> None:
+    """What a page draws."""
     model = drawn_model(store.layout, robot)
     shapes = scene(model)
     # MuJoCo's data is not for several threads at once, and neither are readers' pictures urgent.
@@ -76,23 +92,21 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
     @router.get("/segments/{number}", dependencies=[requires("read")])
     def get_segment(number: Annotated[int, PathParameter(ge=1, le=2**53)]) -> dict[str, Any]:
         """A segment's motion."""
-        try:
+        with _refusals(404, "unknown-segment"):
             segment = store.segments([number])[number]
-        except PreferenceError as error:
-            raise ProblemError(404, "unknown-segment", str(error)) from error
         with drawing:
             return motion(model, segment, step_dt=store.layout.step_dt)
+
+
+def _add_questions(router: APIRouter, store: PreferenceStore) -> None:
+    """What a page asks and is told."""
 
     @router.get("/next", dependencies=[requires("read")])
     def get_next(rater: Annotated[Rater, Query()]) -> dict[str, Any]:
         """The first pair that a rater has not answered, and how many there are."""
-        try:
+        with _refusals(422, "invalid"):
             questions = store.open_questions(rater, limit=1 + AHEAD)
             answered, total = store.progress(rater)
-        except DatabaseError as error:
-            raise _unusable(error) from error
-        except PreferenceError as error:
-            raise invalid(str(error)) from error
         first = questions[0] if questions else None
         return {
             "pair": None if first is None else {"id": first.pair, "left": first.left, "right": first.right},
@@ -105,42 +119,31 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
     def post_answer(body: GivenAnswer, caller: Caller) -> dict[str, Any]:
         """Stores an answer; `stored` is false if it was stored before."""
         caller.require("run")
-        try:
-            question = store.question(body.pair, body.rater)
+        with _refusals(409, "not-stored"):
             answer = Answer(
                 key=body.key,
                 pair=body.pair,
                 rater=body.rater,
                 choice=body.answer,
-                swapped=question.swapped,
+                swapped=store.question(body.pair, body.rater).swapped,
                 latency_s=body.latency_s,
             )
             return {"stored": store.record(answer)}
-        except DatabaseError as error:
-            # The page sends it again; what is refused for good it drops.
-            raise _unusable(error) from error
-        except PreferenceError as error:
-            raise ProblemError(409, "not-stored", str(error)) from error
 
     @router.post("/undo")
     def post_undo(body: Undo, caller: Caller) -> dict[str, Any]:
         """Takes an answer back; the pair is asked again."""
         caller.require("run")
-        try:
+        with _refusals(404, "unknown-answer"):
             store.withdraw(body.key)
-        except DatabaseError as error:
-            raise _unusable(error) from error
-        except PreferenceError as error:
-            raise ProblemError(404, "unknown-answer", str(error)) from error
         return {"withdrawn": body.key}
 
     @router.get("/status", dependencies=[requires("read")])
     def get_status() -> dict[str, Any]:
         """Answers, how far they agree, and what the latest reward model has learnt from them."""
-        try:
+        # Nothing was asked for that could be wrong, so what is refused is the database.
+        with _refusals(503, "storage"):
             answers, pairs, fit = store.answers(), store.pairs(), store.last_fit()
-        except PreferenceError as error:
-            raise _unusable(error) from error
         repeats = consistency(pairs, answers)
         return {
             "answers": len(answers),
@@ -149,5 +152,3 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
             "agreement": {"repeated": repeats.repeated, "same": repeats.same},
             "model": fit,
         }
-
-    return router
