@@ -45,6 +45,7 @@ from physai.sdk.bundle.archive import (
 from physai.sdk.contract.io import CONTRACT_FILE, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen, Name
+from physai.sdk.evidence.preferences import Preferences, StatedPreferencesError, preference_entries
 from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine, utc_text
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.golden import read_golden
@@ -116,6 +117,11 @@ class Bundle:
     def run(self) -> str | None:
         """Id of the run that made the policy, see `physai.sdk.policy.run_identity`; None if it names none."""
         return self.manifest.provenance.get(ID_KEY)
+
+    @property
+    def preferences(self) -> Preferences | None:
+        """What the policy states of preferences that it learned from; None if it states none."""
+        return Preferences.stated(self.manifest.provenance, source=POLICY_FILE)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -225,7 +231,7 @@ def open_members(members: Members) -> Bundle:
     _check_members(manifest, members)
     try:
         return Bundle(manifest, members, _check_contents(manifest, members))
-    except (ContractError, PolicyError) as error:
+    except (ContractError, PolicyError, StatedPreferencesError) as error:
         raise BundleError(str(error)) from None
 
 
@@ -265,7 +271,8 @@ def _check_contents(manifest: Manifest, members: Members) -> PolicyContract:
     for name, header in headers.items():
         _check_policy(header, name, headers[POLICY_FILE], contract)
         named_run(header, source=name, original=(headers[POLICY_FILE], members.sha256(POLICY_FILE)))
-    _check_run(manifest, headers[POLICY_FILE])
+    _check_provenance(manifest, headers[POLICY_FILE])
+    Preferences.stated(headers[POLICY_FILE].provenance, source=POLICY_FILE)
     return contract
 
 
@@ -278,11 +285,15 @@ def _check_policy(header: PolicyHeader, name: str, float_header: PolicyHeader, c
         raise BundleError(
             f"{name} has the state sizes {header.state_sizes}, {POLICY_FILE} {float_header.state_sizes}; {remedy}"
         )
+    stated, original = (preference_entries(one.provenance) for one in (header, float_header))
+    if stated != original:
+        raise BundleError(f"{name} states {stated!s:.200} of preferences, {POLICY_FILE} {original!s:.200}; {remedy}")
 
 
-def _check_run(manifest: Manifest, header: PolicyHeader) -> None:
-    """Raises BundleError if the manifest names another run than the policy."""
-    for key in (ID_KEY, FACTS_KEY, SIGNATURE_KEY):
+def _check_provenance(manifest: Manifest, header: PolicyHeader) -> None:
+    """Raises BundleError if the manifest names another run or other preferences than the policy."""
+    about_preferences = sorted({*preference_entries(manifest.provenance), *preference_entries(header.provenance)})
+    for key in (ID_KEY, FACTS_KEY, SIGNATURE_KEY, *about_preferences):
         stated, actual = manifest.provenance.get(key), header.provenance.get(key)
         if stated != actual:
             raise BundleError(

@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also accept evidence of these origins: stand-in, computer, unknown; robots reject it by default",
     )
     parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy that it must not underperform")
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="POLICY",
+        help="policy that it was fine-tuned from by preferences (default: the one in its run folder)",
+    )
     parser.add_argument("--latency", type=Path, metavar="JSON", help="tick durations measured on the target computer")
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="folder for the report (default: `validation`, next to the policy)"
@@ -85,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         accept=parse_accepted(arguments.accept, option="--accept"),
         latency=None if arguments.latency is None else load_evidence(arguments.latency),
         baseline=arguments.baseline,
+        reference=arguments.reference,
         seed=arguments.seed,
         jobs=arguments.jobs,
         ray=arguments.ray,
@@ -103,8 +110,9 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
     from physai.sim.client.validate import validate_on_server
     from physai.sim.report.validation import REPORT_FOLDER
 
-    if arguments.baseline is not None:
-        raise PhysaiError("--baseline works without --server only")
+    for option in ("baseline", "reference"):
+        if getattr(arguments, option) is not None:
+            raise PhysaiError(f"--{option} works without --server only")
     if arguments.ray is not None:
         raise PhysaiError(f"--ray {arguments.ray} works without --server only; `physai sim serve --ray` has an own one")
     if arguments.device != "cpu":
@@ -221,6 +229,10 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")
     lines.append(f"run       {verdict.run or 'unknown: the policy names none'}")
+    if verdict.preferences is not None:
+        learned = verdict.preferences
+        lines.append(f"learned   from preferences {learned.database}, {learned.rater_count} raters {learned.raters}")
+        lines.append(f"          reward model {learned.reward_model}, reference {learned.reference or 'none'}")
     lines.append(f"settings  {verdict.gates_sha256}")
     lines.append(f"report    {report / 'report.html'}")
     return "\n".join(lines)

@@ -19,6 +19,10 @@ EXPORT_FOLDER = "export"
 """Subfolder of a run that `physai export` writes to."""
 
 
+REFERENCE_FOLDER = "reference"
+"""Folder in the folder of a fine-tuned run that holds the policy that was fine-tuned, as it was exported."""
+
+
 def find_policy(path: Path) -> Path:
     """The policy file at a path: the file itself, or the export inside a run folder.
 

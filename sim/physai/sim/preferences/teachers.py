@@ -26,6 +26,8 @@ from physai.sim.preferences.store import Preference
 
 Rewards = npt.NDArray[np.float64]
 MAX_BETA = 1e6
+SIMULATED = "simulated-"
+"""Begins the name of a rater that is a simulated teacher."""
 
 
 @dataclass(frozen=True, kw_only=True)

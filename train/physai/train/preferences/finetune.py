@@ -7,14 +7,16 @@ from pathlib import Path
 import torch
 
 from physai.sdk.base.errors import CheckpointError
+from physai.sim.policies.resolve import REFERENCE_FOLDER
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
+from physai.train.onnx_export.export import export_policy
 from physai.train.preferences.collect import without_stops
-from physai.train.preferences.draw import layout_of, policy_digest
+from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.fit import FitReport, fit_store
-from physai.train.preferences.record import PREFIX, Curve, origin, write_record
+from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import Leash, PreferenceCollector
 from physai.train.runners import session
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, load_run
@@ -82,6 +84,7 @@ def finetune(
     Raises:
         CheckpointError: `out` holds a run, or `run` is none.
         PreferenceError: the database is of another task, or has too few answers.
+        ExportError: the reference cannot be exported.
     """
     if (out / CHECKPOINT_FILE).exists():
         raise CheckpointError(f"{out} already holds a run; give another --out")
@@ -101,9 +104,11 @@ def finetune(
         say(fit_line(report))
         with training_alone(out):
             digest = save_ensemble(model, out / MODEL_FILE, facts=report.facts())
-            entries = origin(store, reward_model=digest, reference=policy_digest(loaded.graph))
-            entries |= {f"{PREFIX}from": run.resolve().name}
-            begin_run(out, source, config, loaded.task, origin=entries)
+            reference = export_policy(
+                loaded.graph, loaded.task, out / REFERENCE_FOLDER, provenance=loaded.provenance, key=loaded.key
+            )
+            stated = origin(store, report, reward_model=digest, reference=reference.policy_sha256)
+            begin_run(out, source, config, loaded.task, origin=stated.entries)
             trainer, collector = _trainer(loaded.task, config, model, settings)
             load_initial_weights(trainer, run)
             curve = Curve(trainer.graph, loaded.task, collector, max(1, settings.iterations // POINTS), taste)
@@ -113,7 +118,7 @@ def finetune(
             if not curve.points or curve.points[-1].iteration != ended.iterations:
                 curve.add(ended.iterations)
             facts = {"fit": report.facts(), "settings": asdict(settings), "task_multiplier": collector.multiplier}
-            write_record(out, entries, curve, facts)
+            write_record(out, stated, curve, facts)
     finally:
         store.close()
     return Finetuned(
