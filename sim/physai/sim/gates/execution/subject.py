@@ -15,7 +15,7 @@ from physai.sdk.policy.run_identity import named_run
 from physai.sim.gates.execution.batch import Arm
 from physai.sim.policies.devices import make_policy
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.policies.resolve import REFERENCE_FOLDER, TaskSource, find_policy
+from physai.sim.policies.resolve import EXPORT_FOLDER, REFERENCE_FOLDER, TaskSource, find_policy
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import Twin
 
@@ -136,8 +136,9 @@ def stated_preferences(arms: Mapping[Arm, bytes], *, source: str) -> Preferences
 
 def _kept_reference(path: Path) -> Path | None:
     """The reference in the run folder that a policy was exported to; None if there is none."""
-    candidates = (folder / REFERENCE_FOLDER / POLICY_FILE for folder in (path.parent, path.parent.parent))
-    return next((file for file in candidates if file.is_file()), None)
+    run = path.parent.parent if path.parent.name == EXPORT_FOLDER else path.parent
+    file = run / REFERENCE_FOLDER / POLICY_FILE
+    return file if file.is_file() else None
 
 
 def open_subject(
