@@ -1,6 +1,7 @@
 """From a run to preferences to a fine-tuned run that is exported, by the commands."""
 
 import json
+import signal
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -109,6 +110,23 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
     assert (out / "export" / "policy.onnx").is_file()
     assert main(["train", "--resume", str(out)]) == 2
     assert "learned from preferences" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_signal_ends_it_and_names_no_way_that_is_refused(
+    run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signalled(curve: Curve, stats: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Curve, "write", signalled)
+    words = ["finetune", str(run), "--preferences", str(database), "--out", str(tmp_path / "tuned")]
+    capsys.readouterr()
+    assert main([*words, "--iterations", "5", "--json"]) == 130
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["reason"] == "stopped by a signal; such a run cannot be continued"
+    assert (outcome["interrupted"], outcome["iterations"]) == (True, CRITIC_ITERATIONS + 1)
+    assert json.loads((tmp_path / "tuned" / "outcome.json").read_text())["interrupted"] is True
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import unknown_name
+from physai.sim.preferences.answers import Preference
 from physai.sim.preferences.segment import PreferenceError
-from physai.sim.preferences.store import Preference
 
 Rewards = npt.NDArray[np.float64]
 MAX_BETA = 1e6

@@ -12,7 +12,8 @@ import torch
 
 from physai.sdk.base.errors import CheckpointError
 from physai.sdk.evidence.preferences import PREFIX
-from physai.sim.preferences.store import Method, PreferenceStore
+from physai.sim.preferences.answers import Method
+from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import Teacher
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
@@ -202,7 +203,7 @@ def _train(
     # Without this, a run that is killed would be continued with the task's reward.
     begin_run(out, source, config, task, origin={f"{PREFIX}answers": "0"})
     curve = Curve(trainer.graph, task, collectors[0], max(1, config.iterations // POINTS), taste)
-    ended = session.run(trainer, out, extra_sinks=[curve])
+    ended = session.run(trainer, out, extra_sinks=[curve], resumable=False)
     model, report = collectors[0].model, asker.report
     assert model is not None
     assert report is not None

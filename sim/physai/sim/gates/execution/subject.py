@@ -175,9 +175,12 @@ def open_subject(
     if baseline is not None:
         arms["baseline"] = _read(find_policy(baseline))
     stated = stated_preferences(arms, source=str(path))
-    kept = _kept_reference(path) if stated is not None and stated.reference is not None else None
-    if reference is not None or kept is not None:
-        arms["reference"] = _read(kept if reference is None else find_policy(reference))
+    if reference is not None:
+        reference = find_policy(reference)
+    elif stated is not None and stated.reference is not None:
+        reference = _kept_reference(path)
+    if reference is not None:
+        arms["reference"] = _read(reference)
         stated_preferences(arms, source=str(path))
     golden = path.parent / GOLDEN_FILE
     return ValidationSubject(
