@@ -15,6 +15,7 @@ from physai.sdk.evidence.preferences import preference_entries
 from physai.sdk.evidence.verdict import load_verdict
 from physai.sdk.onnx.graph import check_policy
 from physai.sim.preferences.store import PreferenceStore
+from physai.sim.service.process import running_service
 from physai.train.preferences.ensemble import load_ensemble
 
 SMALL = ("--num-envs", "16", "--set", "horizon=16", "--set", "minibatches=2", "--set", "hidden=8")
@@ -85,6 +86,17 @@ def test_from_run_to_robot(tuned: Path, run: Path, tmp_path: Path, capsys: pytes
     files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     assert len(files) > 10
     assert not [file for file in (*files, tmp_path / "b.physai") if b"Lovelace" in file.read_bytes()]
+
+
+def test_a_service_gets_the_reference_too(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gates.yaml").write_text(GATES)
+    words = ["sim", "validate", str(run), "--gates", str(tmp_path / "gates.yaml"), "--json"]
+    with running_service(tmp_path / "data") as service:
+        main([*words, "--report", str(tmp_path / "there"), "--server", service.url])
+    there = json.loads(capsys.readouterr().out)
+    assert there["preferences"]["reference"] == sha256_hex((run / "reference" / "policy.onnx").read_bytes())
+    gate = next(gate for gate in there["gates"] if gate["gate"] == "non-inferiority")
+    assert gate["measured"][0]["name"] == "drop.reference"
 
 
 def left_out(entries: dict[str, str]) -> None:

@@ -110,9 +110,8 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
     from physai.sim.client.validate import validate_on_server
     from physai.sim.report.validation import REPORT_FOLDER
 
-    for option in ("baseline", "reference"):
-        if getattr(arguments, option) is not None:
-            raise PhysaiError(f"--{option} works without --server only")
+    if arguments.baseline is not None:
+        raise PhysaiError("--baseline works without --server only")
     if arguments.ray is not None:
         raise PhysaiError(f"--ray {arguments.ray} works without --server only; `physai sim serve --ray` has an own one")
     if arguments.device != "cpu":
@@ -130,6 +129,7 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         robot=None if arguments.robot is None else Path(arguments.robot),
         gates=arguments.gates,
         latency=arguments.latency,
+        reference=arguments.reference,
         options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
         access_token=os.environ.get("PHYSAI_TOKEN"),
         progress=lambda line: print(line, file=sys.stderr, flush=True),

@@ -101,6 +101,23 @@ def test_the_reference_in_the_run_folder_is_found(bench: Any, write_policy: Writ
     assert "reference" not in bench.subject(write_policy("run/export", provenance=learned(None))).arms
 
 
+@pytest.mark.parametrize("stated", ["nothing", "alone", "fine-tuned"])
+@pytest.mark.parametrize("given", ["none", "right", "wrong"])
+def test_every_case_has_one_answer(bench: Any, write_policy: Writer, find: Find, stated: str, given: str) -> None:
+    right, wrong = write_policy("right"), write_policy("wrong", stiffness=13.0)
+    entries = {"nothing": {}, "alone": learned(None), "fine-tuned": learned(right)}[stated]
+    path = write_policy(stiffness=12.1, provenance=entries)
+    reference = {"none": None, "right": right, "wrong": wrong}[given]
+    if given != "none" and (stated, given) != ("fine-tuned", "right"):
+        with pytest.raises(StatedPreferencesError):
+            bench.subject(path, reference=reference)
+        return
+    finding = find(NonInferiorityGate(), bench.context(path, reference=reference))
+    undecided = (stated, given) == ("fine-tuned", "none")
+    assert finding.outcome is (VerdictOutcome.INCONCLUSIVE if undecided else VerdictOutcome.PASS)
+    assert (finding.episodes > 0) == (given == "right")
+
+
 def test_worse_than_its_reference_fails(bench: Any, write_policy: Writer, find: Find) -> None:
     reference = write_policy("reference")
     path = write_policy(stiffness=-1.0, provenance=learned(reference))

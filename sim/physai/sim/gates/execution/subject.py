@@ -15,7 +15,7 @@ from physai.sdk.policy.run_identity import named_run
 from physai.sim.gates.execution.batch import Arm
 from physai.sim.policies.devices import make_policy
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.policies.resolve import EXPORT_FOLDER, REFERENCE_FOLDER, TaskSource, find_policy
+from physai.sim.policies.resolve import REFERENCE_FOLDER, TaskSource, find_policy, find_reference
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import Twin
 
@@ -134,13 +134,6 @@ def stated_preferences(arms: Mapping[Arm, bytes], *, source: str) -> Preferences
     return stated[0]
 
 
-def _kept_reference(path: Path) -> Path | None:
-    """The reference in the run folder that a policy was exported to; None if there is none."""
-    run = path.parent.parent if path.parent.name == EXPORT_FOLDER else path.parent
-    file = run / REFERENCE_FOLDER / POLICY_FILE
-    return file if file.is_file() else None
-
-
 def open_subject(
     path: Path,
     twin: Twin,
@@ -175,10 +168,7 @@ def open_subject(
     if baseline is not None:
         arms["baseline"] = _read(find_policy(baseline))
     stated = stated_preferences(arms, source=str(path))
-    if reference is not None:
-        reference = find_policy(reference)
-    elif stated is not None and stated.reference is not None:
-        reference = _kept_reference(path)
+    reference = find_reference(path, reference)
     if reference is not None:
         arms["reference"] = _read(reference)
         stated_preferences(arms, source=str(path))
