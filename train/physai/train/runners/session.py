@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -25,6 +25,8 @@ from physai.train.runners.summary import OUTCOME_FILE, Outcome, save_outcome
 
 STOPPED = "stopped by a signal; continue with --resume"
 """Reason of a run that a signal ended."""
+CUT_OFF = "stopped by a signal; such a run cannot be continued"
+"""Reason of one that learns from what `physai train` does not know."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class TrainingOutcome:
     @property
     def interrupted(self) -> bool:
         """Whether a signal ended it."""
-        return self.reason == STOPPED
+        return self.reason in (STOPPED, CUT_OFF)
 
 
 class StopRequest:
@@ -85,6 +87,7 @@ def run(
     mlflow_experiment: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
     stop: Callable[[], str | None] | None = None,
+    resumable: bool = True,
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
@@ -99,6 +102,7 @@ def run(
         mlflow_experiment: log to this MLflow experiment, too.
         extra_sinks: further destinations of the statistics.
         stop: called after each iteration; a reason ends the run.
+        resumable: whether `physai train --resume` continues a run that a signal ended.
     """
     if resume:
         restore_checkpoint(trainer, folder)
@@ -119,6 +123,8 @@ def run(
             stack.callback(sink.close)
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
         outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop)
+        if outcome.interrupted and not resumable:
+            outcome = replace(outcome, reason=CUT_OFF)
     if ranks.leads:
         save_outcome(folder, _record(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
