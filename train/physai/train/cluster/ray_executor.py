@@ -58,7 +58,7 @@ class RayExecutor:
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(GeneratorActor)
         self._actors = Actors(ray, lambda number: self._actor.remote(self._source, self._config))
-        self._head = Head(ray.get_runtime_context().gcs_address)
+        self._head = Head(ray)
         self._worlds: dict[int, Worlds] = {}
         """Where the worlds of each generator stand after what it sent last."""
         self._holders: dict[int, int] = {}
@@ -91,6 +91,7 @@ class RayExecutor:
 
     def publish(self, weights: Weights) -> Any:
         """One copy in the object store of each computer."""
+        self._head.require()
         return self._ray.put(weights)
 
     def submit(self, which: int, order: Order, weights: Any) -> None:
@@ -99,6 +100,7 @@ class RayExecutor:
         self._deal()
 
     def _deal(self) -> None:
+        self._head.require()
         self._actors.welcome()
         idle = [number for number in self._actors.ready if number not in self._working]
         for which, number in deal(self._waiting, idle, self._holders):
@@ -141,6 +143,7 @@ class RayExecutor:
         while True:
             self._deal()
             for number in self._wait(_TURN_S):
+                self._head.require()
                 return self._received(number)
             self._require_progress()
 
@@ -223,5 +226,6 @@ class RayExecutor:
         """Ends all actors; without a head they end by themselves."""
         self._waiting.clear()
         self._working.clear()
-        if self._head.answers():
+        if self._head.usable:
             self._actors.close()
+        self._head.close()
