@@ -59,7 +59,7 @@ def deal(waiting: Iterable[int], idle: Iterable[int], holders: Mapping[int, int]
     for which in rest:
         if not free:
             break
-        to, before = min(free, key=lambda one: (held[one], one)), holders.get(which)
+        to, before = fewest_held(free, held, which), holders.get(which)
         if before is None or held[before] - held[to] >= 2:
             pairs.append((which, to))
             free.remove(to)
@@ -67,3 +67,8 @@ def deal(waiting: Iterable[int], idle: Iterable[int], holders: Mapping[int, int]
             if before is not None:
                 held[before] -= 1
     return pairs
+
+
+def fewest_held(processes: Iterable[int], held: Mapping[int, int], which: int) -> int:
+    """The process with the fewest generators' worlds; among those, the one with a generator's own number."""
+    return min(processes, key=lambda one: (held.get(one, 0), one != which, one))

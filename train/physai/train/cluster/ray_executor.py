@@ -1,13 +1,14 @@
 """Generators on Ray, in processes on this computer or others that may come and go."""
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 from physai.sim.policies.resolve import absolute
 from physai.sim.workers.cluster import ClusterError
 from physai.train.cluster.actors import ActorLostError, Actors, GeneratorActor, Worlds
-from physai.train.cluster.dealing import deal
+from physai.train.cluster.dealing import deal, fewest_held
 from physai.train.cluster.executor import GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, Weights
 from physai.train.cluster.head import Head
@@ -213,11 +214,12 @@ class RayExecutor:
         """The actor that has a generator's worlds, or else the one with the fewest."""
         while True:
             self._actors.welcome()
-            held = [*self._holders.values()]
-            ready = self._actors.ready
-            number = self._holders.get(which, min(ready, key=lambda one: (held.count(one), one), default=None))
+            if which in self._holders:
+                return self._holders[which]
+            held = Counter(self._holders.values())
+            number = fewest_held(self._actors.ready, held, which) if self._actors.ready else None
             late = time.monotonic() - self._begun_s > JOIN_S
-            if number is not None and (which in self._holders or number not in held or late):
+            if number is not None and (not held[number] or late):
                 return number
             self._require_progress()
             self._ray.wait(self._actors.coming, timeout=_TURN_S)
