@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from physai.sim.workers.cluster import ClusterError
 from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
 from physai.train.runners.mlflow_sink import MlflowSink
@@ -141,13 +142,20 @@ def _loop(
 ) -> TrainingOutcome:
     config, ranks = trainer.config, trainer.ranks
     begun_s = saved_s = trainer.seconds
+    begun_at = trainer.iteration
     scheduler = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
     if not ranks.first((folder / CHECKPOINT_FILE).exists):
         save_checkpoint(trainer, folder)
     while trainer.iteration < config.iterations:
-        stats = trainer.train_iteration()
+        try:
+            stats = trainer.train_iteration()
+        except ClusterError:
+            # No trace of the iteration that failed is in what it would have changed.
+            if trainer.iteration > begun_at:
+                save_checkpoint(trainer, folder)
+            raise
         for sink in sinks:
             sink.write(stats)
         if ranks.any(request.requested):
