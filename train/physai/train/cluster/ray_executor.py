@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from physai.sim.policies.resolve import absolute
 from physai.sim.workers.cluster import ClusterError, brief, require_same_versions, versions
 from physai.train.cluster.executor import GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
+from physai.train.cluster.placement import Seat
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 from physai.train.runners.run_config import RunTaskSource
@@ -29,16 +31,18 @@ _SAME = ("physai-sdk", "torch", "mujoco", "numpy")
 class GeneratorActor:
     """What runs in an actor's process."""
 
-    def __init__(self) -> None:
-        """Takes one processor; call `begin` first."""
+    def __init__(self, num_threads: int = 1) -> None:
+        """Takes so many processors, for its engine; call `begin` first."""
+        # torch rounds differently with another number of threads.
         torch.set_num_threads(1)
+        self._threads = num_threads
         self._generator: RolloutGenerator | None = None
 
     def begin(
         self, source: RunTaskSource, config: TrainConfig, share: Share, count: int, state: Arrays | None
     ) -> dict[str, str]:
         """Builds the worlds; returns versions of what computes them, and the process."""
-        self._generator = RolloutGenerator(source.load(), config, share, count, num_threads=1, state=state)
+        self._generator = RolloutGenerator(source.load(), config, share, count, num_threads=self._threads, state=state)
         return {**versions(_SAME), "pid": str(os.getpid()), "host": socket.gethostname()}
 
     def collect(self, order: Order, weights: Weights) -> Chunk:
@@ -59,14 +63,16 @@ class GeneratorActor:
 class RayExecutor:
     """Generators as actors of the Ray cluster that this process is connected with."""
 
-    def __init__(self, ray: Any, source: RunTaskSource, config: TrainConfig) -> None:
+    def __init__(self, ray: Any, source: RunTaskSource, config: TrainConfig, *, seats: Sequence[Seat] = ()) -> None:
         """Starts nothing yet.
 
         Args:
             ray: the module.
             source: where every computer finds the task.
             config: settings of the run.
+            seats: where each generator starts; where Ray finds a processor, if empty.
         """
+        self._seats = seats
         self._ray, self._source, self._config = ray, absolute(source), config
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(GeneratorActor)
@@ -81,7 +87,8 @@ class RayExecutor:
     def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
         """Starts an actor and does not wait for it."""
         self._end(which)
-        actor = self._actor.remote()
+        seat = self._seats[which] if self._seats else Seat()
+        actor = self._actor.options(**seat.options).remote(seat.processors)
         self._actors[which] = actor
         self._begun[which] = actor.begin.remote(self._source, self._config, share, count, state)
 
