@@ -112,7 +112,14 @@ class RayNodes:
             "RAY_enable_worker_prestart": "0",
         }
 
-    def start(self, *, cpus: int, resources: Mapping[str, float] | None = None) -> Node:
+    def start(
+        self,
+        *,
+        cpus: int,
+        resources: Mapping[str, float] | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Node:
         """Starts a node, the head first, and does not wait for the others; see `await_all`.
 
         The head is on the machine's own side of the bridge, where a learner in the calling process is, too.
@@ -127,6 +134,8 @@ class RayNodes:
             *("--temp-dir", str(self._folder / str(number))),
             *("--object-store-memory", str(STORE_BYTES), "--min-worker-port", "0", "--max-worker-port", "0"),
             *("--resources", "{" + ", ".join(f'"{k}": {v}' for k, v in (resources or {}).items()) + "}"),
+            *(() if name is None else ("--node-name", name)),
+            *(() if labels is None else ("--labels", ",".join(f"{k}={v}" for k, v in labels.items()))),
         ]
         words = ["--address", self.address]
         if number == 1:

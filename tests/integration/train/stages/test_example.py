@@ -1,4 +1,4 @@
-"""The example goes from recordings to a signed bundle that a robot would install."""
+"""The example goes from recordings to a signed bundle that a robot would install, and publishes it."""
 
 import json
 import re
@@ -8,12 +8,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.workflow_runs import StartRay
+import yaml
+from tests.support.contract_workflows import write_workflow
+from tests.support.workflow_runs import StartRay, run, states
 
 from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.cli.main import main
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "workflow.yaml"
 PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+
+
+def test_what_was_accepted_is_published_and_can_be_fetched(tmp_path: Path) -> None:
+    """The last stage of the example, with files in the place of what the stages before it make."""
+    example = yaml.safe_load(EXAMPLE.read_text())
+    stages = example["stages"]
+    page = (EXAMPLE.parents[1] / "docs" / "how-to" / "workflows.md").read_text()
+    assert {11: "eleven"}[len(stages)] + " stages" in page
+    publish = stages["publish"]
+    assert publish["inputs"]["verified"] == {"from": "verify.verified"}
+    publish["inputs"] = {"bundle": {"path": "cartpole.physai"}, "verified": {"path": "verified.json"}}
+    (tmp_path / "cartpole.physai").write_bytes(bytes(range(256)))
+    (tmp_path / "verified.json").write_text("{}")
+    done = run(write_workflow(tmp_path / "workflow.yaml", {"publish": publish}, images=example["images"]))
+    assert states(done) == {"publish": "done"}, done.stderr
+    check_published(tmp_path / "run", tmp_path / "cartpole.physai")
+
+
+def check_published(folder: Path, bundle: Path) -> None:
+    """What is in the store is the bundle."""
+    results = folder / "results" / "publish"
+    record = json.loads((results / "published.json").read_text())
+    fetched = folder / "fetched.physai"
+    words = ["artefacts", "pull", str(results / "published"), str(fetched), "--sha256", record["content_sha256"]]
+    assert main(words) == 0
+    assert fetched.read_bytes() == bundle.read_bytes()
 
 
 @pytest.mark.exhaustive
@@ -45,6 +74,7 @@ def check_example(folder: Path, *options: str) -> dict[str, Any]:
     verified = json.loads((folder / "results" / "verify" / "verified.json").read_text())
     assert verified["accepted"] is True
     assert read_bundle(folder / "results" / "bundle" / "cartpole.physai").manifest.task == "cartpole-swingup"
+    check_published(folder, folder / "results" / "bundle" / "cartpole.physai")
     again = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert {stage["state"] for stage in again["stages"]} == {"cached"}
     return record

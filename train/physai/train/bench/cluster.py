@@ -23,6 +23,7 @@ from physai.sdk.contract.io import save_contract
 from physai.sim.tasks.registry import load_task
 from physai.sim.workers.cluster import connected
 from physai.train.bench.cluster_async import WaitingExecutor, WaitingSource, straggler, without_straggler
+from physai.train.bench.cluster_overlap import overcommit, overlaps
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.executor import Executor
 from physai.train.cluster.ray_executor import RayExecutor
@@ -52,7 +53,9 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
             _cached(report),
         ]
         few: dict[str, int] = {"iterations": 4, "seeds": 1} if options.quick else {}
-        return [*results, *straggler(report, **few), *without_straggler(report, **few)]
+        results += [*straggler(report, **few), *without_straggler(report, **few)]
+        results += overcommit(report, **({"iterations": 30, "seeds": 3} | few))
+        return [*results, *overlaps(report, iterations=4 if options.quick else 20)]
     finally:
         torch.set_num_threads(threads)
 

@@ -90,6 +90,8 @@ class Training:
     """Environment steps per second, the first iteration left out: it includes the start of the generators."""
     reward_per_s: float
     """Mean reward rate over the last tenth of the iterations [1/s]."""
+    staleness_mean: float
+    """Mean age of weights that batches were played with, in updates."""
     staleness_max: float
     """Greatest age of weights that a batch was played with, in updates."""
     share_least: float
@@ -122,14 +124,16 @@ def train(ray: Any, config: TrainConfig, waits_s: Sequence[float]) -> Training:
     last = stats[-1].asynchronous
     if made[0].replaced or last.get("dropped", 0.0):
         raise WorkloadError(f"{made[0].replaced} generators were replaced, {last.get('dropped', 0.0):g} chunks dropped")
-    return _summary(stats, trainer.env_steps)
+    return summary(stats, trainer.env_steps)
 
 
-def _summary(stats: Sequence[IterationStats], steps: int) -> Training:
+def summary(stats: Sequence[IterationStats], steps: int) -> Training:
+    """What a run of so many environment steps did, given its iterations."""
     tail = stats[-max(1, len(stats) // 10) :]
     return Training(
         steps_per_s=steps * (len(stats) - 1) / len(stats) / (stats[-1].seconds - stats[0].seconds),
         reward_per_s=statistics.fmean(one.reward_per_s for one in tail),
+        staleness_mean=statistics.fmean(one.asynchronous.get("staleness_mean", 0.0) for one in stats),
         staleness_max=max(one.asynchronous.get("staleness_max", 0.0) for one in stats),
         share_least=stats[-1].asynchronous.get("share_least", 1.0 / GENERATORS),
     )

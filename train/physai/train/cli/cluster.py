@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,7 @@ from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
-    from physai.train.cluster.plan import Costs, Node
+    from physai.train.cluster.plan import Costs, Node, Plan
 
 COUNTS = (1, 2, 4, 8, 16, 32, 100, 1000)
 """Numbers of generators that the table shows."""
@@ -28,6 +29,7 @@ Measure what playing, learning and sending cost on one processor of this compute
     - {name: dgx, cpus: 64, gpus: 1}
     - {name: rack-1, cpus: 32}
 
+with the name, host name or address of each in Ray. --output writes the placement that `physai train --placement` takes.
 The measurement takes a few iterations of the task. Its formula and what it leaves out:
 docs/explanation/cluster-scaling.md.
 """
@@ -47,6 +49,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--num-envs", type=int, metavar="N", help="number of worlds (default: the task's)")
     one.add_argument("--robot", metavar="FILE", help="MJCF or URDF file instead of the task's own robot")
     one.add_argument("--preset", help="variant of the task, if it has any")
+    one.add_argument("--output", "-o", type=Path, metavar="YAML", help="write the placement for `physai train`")
     one.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -73,6 +76,8 @@ def _run(arguments: argparse.Namespace) -> int:
     print(f"measuring {task.name} with {config.num_envs} worlds on one processor", file=sys.stderr)
     costs = replace(measure(task, config), bandwidth=arguments.gbit_s * 1e9 / 8.0)
     found = plan(costs, nodes)
+    if arguments.output is not None:
+        _write(arguments.output, found, named=arguments.nodes is not None)
     if arguments.json:
         print(json.dumps({"costs": asdict(costs), "limits": costs.limits(), "best": costs.best, **asdict(found)}))
         return 0
@@ -82,8 +87,21 @@ def _run(arguments: argparse.Namespace) -> int:
         print(printable(reason))
     print()
     print(printable(table(("node", "runs"), _placed(found.trainer, found.generators, nodes), indent="")))
-    print(f"\nphysai train {arguments.task} --ray auto --generators {found.count}")
+    where = ["--generators", str(found.count)] if arguments.output is None else ["--placement", str(arguments.output)]
+    print(f"\nphysai train {shlex.join([arguments.task, '--ray', 'auto', *where])}")
     return 0
+
+
+def _write(path: Path, found: Plan, *, named: bool) -> None:
+    from physai.sdk.base.errors import PhysaiError
+    from physai.sdk.base.files import write_atomic
+    from physai.train.cluster.placement import placement_text
+
+    text = placement_text(found.placement(named=named), reasons=found.reasons)
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise PhysaiError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def _table(costs: Costs) -> str:

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--generators`, `--ray` and `--staleness`."""
+    """`--generators`, `--ray`, `--placement` and `--staleness`."""
     parser.add_argument(
         "--generators",
         type=int,
@@ -31,6 +32,12 @@ def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="run the generators on Ray: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), "
         "local (one started here), or HOST:PORT of a cluster; without --ray they are in this process",
+    )
+    parser.add_argument(
+        "--placement",
+        type=Path,
+        metavar="YAML",
+        help="how many generators run on which nodes of the Ray cluster; `physai cluster plan --output` writes one",
     )
     parser.add_argument(
         "--staleness",
@@ -50,7 +57,13 @@ def ray_address(text: str) -> str:
 
 
 def check_options(arguments: argparse.Namespace, ranks: int) -> None:
-    """Raises PhysaiError for options that do not go with generators, and for processes that somebody else started."""
+    """Refuses options that do not go with generators; with a placement, `--generators` becomes their number.
+
+    Raises:
+        PhysaiError: options do not go together, or with processes that somebody else started.
+    """
+    if arguments.placement is not None:
+        arguments.generators = _placed(arguments)
     if arguments.generators is None:
         if arguments.ray is not None:
             raise PhysaiError(f"--ray {arguments.ray} is for generators; add --generators K, or leave it out")
@@ -63,6 +76,20 @@ def check_options(arguments: argparse.Namespace, ranks: int) -> None:
             f"--generators {arguments.generators} work for one process that learns, not for {arguments.gpus or ranks}; "
             "leave out --generators, or else --gpus and torchrun"
         )
+
+
+def _placed(arguments: argparse.Namespace) -> int:
+    from physai.train.cluster.placement import read_placement
+
+    if arguments.ray is None:
+        raise PhysaiError(f"--placement {arguments.placement} names nodes of a Ray cluster; add --ray, or leave it out")
+    count = read_placement(arguments.placement).count
+    if arguments.generators not in (None, count):
+        raise PhysaiError(
+            f"--generators {arguments.generators}, but {arguments.placement} places {count}; leave out "
+            "--generators, or change the file"
+        )
+    return count
 
 
 def checked_generators(arguments: argparse.Namespace, config: "TrainConfig") -> int | None:
@@ -120,5 +147,7 @@ def source_of_rollouts(
     if generators is None:
         return nullcontext()
     from physai.train.cluster.launch import generators_of
+    from physai.train.cluster.placement import read_placement
 
-    return generators_of(task, source, config, generators=generators, address=arguments.ray)
+    placement = read_placement(arguments.placement) if arguments.placement is not None else None
+    return generators_of(task, source, config, generators=generators, address=arguments.ray, placement=placement)

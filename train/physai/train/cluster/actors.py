@@ -37,10 +37,11 @@ class Worlds:
 class GeneratorActor:
     """What runs in an actor's process: generators, one at a time."""
 
-    def __init__(self, source: RunTaskSource, config: TrainConfig) -> None:
-        """Takes one processor; builds nothing yet."""
+    def __init__(self, source: RunTaskSource, config: TrainConfig, num_threads: int = 1) -> None:
+        """Takes so many processors, for its engine; builds nothing yet."""
+        # torch rounds differently with another number of threads.
         torch.set_num_threads(1)
-        self._source, self._config = source, config
+        self._source, self._config, self._num_threads = source, config, num_threads
         self._generators: dict[int, RolloutGenerator] = {}
 
     def about(self) -> dict[str, str]:
@@ -50,7 +51,8 @@ class GeneratorActor:
     def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
         """A generator of these worlds."""
         share, count, state = worlds.share, worlds.count, worlds.state
-        return RolloutGenerator(source.load(), self._config, share, count, num_threads=1, state=state)
+        task, threads = source.load(), self._num_threads
+        return RolloutGenerator(task, self._config, share, count, num_threads=threads, state=state)
 
     def collect(self, which: int, worlds: Worlds | None, order: Order, weights: Weights) -> Chunk:
         """Has a generator play, from these worlds, or from where it stands if None."""

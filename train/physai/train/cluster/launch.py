@@ -9,6 +9,7 @@ from physai.sim.workers.cluster import ClusterError, check_address, connected
 from physai.train.cluster.async_collector import AsyncCollector
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.executor import Executor, InProcess
+from physai.train.cluster.placement import Placement, seats_on
 from physai.train.cluster.ray_executor import RayExecutor
 from physai.train.cluster.shares import equal_shares, shares
 from physai.train.config import TrainConfig
@@ -45,7 +46,13 @@ def check_generators(config: TrainConfig, generators: int, address: str | None) 
 
 @contextmanager
 def generators_of(
-    task: Task, source: RunTaskSource, config: TrainConfig, *, generators: int, address: str | None
+    task: Task,
+    source: RunTaskSource,
+    config: TrainConfig,
+    *,
+    generators: int,
+    address: str | None,
+    placement: Placement | None = None,
 ) -> Generator[Callable[[Learner], ClusterCollector | AsyncCollector]]:
     """Has generators at hand while the block runs; yields what makes a trainer's collector of them.
 
@@ -55,9 +62,10 @@ def generators_of(
         config: settings of the run.
         generators: how many share the worlds.
         address: see `physai.sim.workers.cluster.connected`; None for generators in this process.
+        placement: of as many generators, on the cluster; where Ray finds a processor, if None.
 
     Raises:
-        ClusterError: the cluster cannot be joined.
+        ClusterError: the cluster cannot be joined, or the placement is not possible there.
         MissingExtraError: ray is not installed.
     """
     with ExitStack() as stack:
@@ -65,8 +73,10 @@ def generators_of(
         if address is None:
             executor: Executor = InProcess(task, played, num_threads=engine_threads(config))
         else:
-            ray = stack.enter_context(connected(address, processors=generators))
-            executor = RayExecutor(ray, source, played)
+            processors = generators if placement is None else placement.processors
+            ray = stack.enter_context(connected(address, processors=processors))
+            seats = () if placement is None else seats_on(ray, placement)
+            executor = RayExecutor(ray, source, played, seats=seats)
 
         def collector(learner: Learner) -> ClusterCollector | AsyncCollector:
             if config.staleness == 0:

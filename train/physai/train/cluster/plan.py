@@ -9,7 +9,6 @@ chunk, b the bytes of a step, B the bandwidth to the trainer and l the time of t
 Asynchronous training takes max(n·g/K, K·c + n·b/B + l). Neither is faster than K·c + n·b/B + l.
 """
 
-import json
 import math
 import pickle
 import time
@@ -18,14 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from physai.sdk.base.documents import DocumentKind
-from physai.sdk.base.yaml_file import read_yaml
 from physai.sdk.contract.robot import Frozen
 from physai.sim.tasks.task import Task
 from physai.sim.workers.cluster import ClusterError
 from physai.train.cluster.generator import Order, RolloutGenerator, pack
+from physai.train.cluster.placement import Group, Placement, read_document
 from physai.train.cluster.shares import BLOCK
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
@@ -160,6 +159,18 @@ class Plan:
         """All generators."""
         return sum(self.generators.values())
 
+    def placement(self, *, named: bool) -> Placement:
+        """What `physai train --placement` takes.
+
+        Args:
+            named: whether nodes have names that Ray knows; else there is one, on which all is.
+        """
+        groups = (
+            Group(number=count, colocated=True) if node == self.trainer else Group(number=count, node=node)
+            for node, count in self.generators.items()
+        )
+        return Placement(trainer=self.trainer if named else None, generators=tuple(groups))
+
 
 def read_nodes(path: Path) -> tuple[Node, ...]:
     """Reads a list of nodes.
@@ -167,14 +178,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     Raises:
         ClusterError: it cannot be read or is malformed, or a name is there twice.
     """
-    document = read_yaml(path, what="a list of nodes", max_bytes=NODES_FILE.max_bytes, error=ClusterError)
-    try:
-        # From JSON a list is a tuple.
-        nodes = Nodes.model_validate_json(json.dumps(document)).nodes
-    except (ValidationError, TypeError, ValueError) as error:
-        if not isinstance(error, ValidationError):
-            raise ClusterError(f"{path}: {error}") from None
-        raise NODES_FILE.invalid(error, source=str(path)) from None
+    nodes = read_document(path, Nodes, NODES_FILE, what="a list of nodes").nodes
     names = [node.name for node in nodes]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from physai.train.cluster.dealing import deal, fewest_held
 from physai.train.cluster.executor import GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, Weights
 from physai.train.cluster.head import Head
+from physai.train.cluster.placement import Seat
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 from physai.train.runners.run_config import RunTaskSource
@@ -47,18 +49,20 @@ class RayExecutor:
     turn, so what is played depends neither on how many there are nor on which has what.
     """
 
-    def __init__(self, ray: Any, source: RunTaskSource, config: TrainConfig) -> None:
+    def __init__(self, ray: Any, source: RunTaskSource, config: TrainConfig, *, seats: Sequence[Seat] = ()) -> None:
         """Starts nothing yet.
 
         Args:
             ray: the module.
             source: where every computer finds the task.
             config: settings of the run.
+            seats: where the process of each generator starts; where Ray finds a processor, if empty.
         """
+        self._seats = seats
         self._ray, self._source, self._config = ray, absolute(source), config
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
-        self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(GeneratorActor)
-        self._actors = Actors(ray, lambda number: self._actor.remote(self._source, self._config))
+        self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(GeneratorActor)
+        self._actors = Actors(ray, self._start_actor)
         self._head = Head(ray)
         self._worlds: dict[int, Worlds] = {}
         """Where the worlds of each generator stand after what it sent last."""
@@ -70,6 +74,10 @@ class RayExecutor:
         self._longest_s = 0.0
         self._begun_s = self._going_s = time.monotonic()
         """When generators were started first, and when there was an actor last."""
+
+    def _start_actor(self, number: int) -> Any:
+        seat = self._seats[number] if self._seats else Seat()
+        return self._actor.options(**seat.options).remote(self._source, self._config, seat.processors)
 
     @property
     def processes(self) -> dict[int, tuple[str, int]]:
