@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.robot import MAX_JOINTS, Finite, Frozen, Label, Name, NonNegative, Positive
 from physai.sdk.evidence.origin import Origin, combine_origins
+from physai.sim.twin.interval import Interval, require_difference
 
 Array = npt.NDArray[np.float64]
 
@@ -89,21 +90,6 @@ class JointReading(Frozen):
     joint_vel_span: Annotated[int, Field(ge=0, le=64)] = 0
     joint_vel_time_constant_s: NonNegative = 0.0
     """Of a first-order low-pass filter on the difference [s]; 0 for none."""
-
-
-class Interval(Frozen):
-    """A measured value and its 95 % bootstrap interval."""
-
-    value: Finite
-    lo: Finite
-    hi: Finite
-
-    @model_validator(mode="after")
-    def _is_ordered(self) -> Self:
-        # The value may be outside: an interval of resampled values need not contain that of the original sample.
-        if not self.lo <= self.hi:
-            raise ValueError(f"an interval begins at {self.lo}, above its end {self.hi}")
-        return self
 
 
 class ActuatorResponse(Frozen):
@@ -197,6 +183,15 @@ class Residuals(Frozen):
         below = [error.lo for error in (*self.twin, *self.nominal) if error.lo < 0.0]
         if below:
             raise ValueError(f"a root mean square error may not be below 0, got {below[0]}")
+        names = [alternative.name for alternative in self.alternatives]
+        if len(set(names)) != len(names):
+            raise ValueError("a changed twin occurs twice in the residuals")
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_gains_of_its_errors(self) -> Self:
+        for name, twin, nominal, gain in zip(self.joint_names, self.twin, self.nominal, self.gain, strict=True):
+            require_difference(name, gain, nominal, twin)
         return self
 
 
