@@ -1,5 +1,6 @@
 """A measured value with its interval, and what intervals of a difference may be."""
 
+from collections.abc import Sequence
 from typing import Self
 
 from pydantic import model_validator
@@ -8,6 +9,9 @@ from physai.sdk.contract.robot import Finite, Frozen
 
 ROUNDING = 1e-9
 """Share of two errors by which rounding may change their difference."""
+
+INTERVAL_FACTOR = 2.0
+"""Factor by which a root mean square error may be outside the interval of its resamples."""
 
 
 class Interval(Frozen):
@@ -45,3 +49,17 @@ def require_difference(name: str, gain: Interval, nominal: Interval, twin: Inter
         raise ValueError(
             f"{name}: a gain of {gain.lo:g} to {gain.hi:g} is outside {least:g} to {most:g}, which its errors allow"
         )
+
+
+def require_rmse(name: str, errors: Sequence[Interval]) -> None:
+    """Require intervals of root mean square errors, or of ratios of them: above 0, about as large as their value.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for error in errors:
+        if error.lo < 0.0:
+            raise ValueError(f"{name} may not be below 0, got {error.lo}")
+        # Resamples scatter about the value.
+        if not error.lo / INTERVAL_FACTOR <= error.value <= INTERVAL_FACTOR * error.hi:
+            raise ValueError(f"{name} of {error.value:g} is not near its interval, {error.lo:g} to {error.hi:g}")

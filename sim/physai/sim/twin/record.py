@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.robot import MAX_JOINTS, Finite, Frozen, Label, Name, NonNegative, Positive
 from physai.sdk.evidence.origin import Origin, combine_origins
-from physai.sim.twin.interval import Interval, require_difference
+from physai.sim.twin.interval import Interval, require_difference, require_rmse
 
 Array = npt.NDArray[np.float64]
 
@@ -180,9 +180,8 @@ class Residuals(Frozen):
         # Bounds go by name.
         if len(set(self.joint_names)) != len(self.joint_names):
             raise ValueError("a joint occurs twice in the residuals")
-        below = [error.lo for error in (*self.twin, *self.nominal) if error.lo < 0.0]
-        if below:
-            raise ValueError(f"a root mean square error may not be below 0, got {below[0]}")
+        require_rmse("a root mean square error", (*self.twin, *self.nominal))
+        require_rmse("a changed twin's ratio", [alternative.ratio for alternative in self.alternatives])
         names = [alternative.name for alternative in self.alternatives]
         if len(set(names)) != len(names):
             raise ValueError("a changed twin occurs twice in the residuals")
@@ -267,6 +266,13 @@ class Logs(Frozen):
 
     train: Annotated[tuple[LogRecord, ...], Field(max_length=MAX_LOGS)] = ()
     held_out: Annotated[tuple[LogRecord, ...], Field(max_length=MAX_LOGS)] = ()
+
+    @model_validator(mode="after")
+    def _counts_each_once(self) -> Self:
+        for logs in (self.train, self.held_out):
+            if len({log.sha256 for log in logs}) != len(logs):
+                raise ValueError("a recording occurs twice")
+        return self
 
 
 class Credibility(Frozen):
