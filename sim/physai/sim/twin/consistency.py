@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from physai.sim.twin.credibility import FLOOR_STDS
-from physai.sim.twin.record import BASE_ERRORS, Residuals
+from physai.sim.twin.record import BASE_ERRORS, Residuals, Timing
 from physai.sim.twin.twin import Twin
 
 ROUNDING = 1e-6
@@ -22,7 +22,7 @@ LAG_FACTOR, LAG_MIN_S = 2.0, 0.001
 
 def inconsistency(twin: Twin) -> str:
     """Return what a twin file states that it contradicts itself, or ""."""
-    found = (*_parameters(twin), *_motors(twin), *_replays(twin))
+    found = (*_parameters(twin), *_times(twin.timing), *_motors(twin), *_replays(twin))
     return found[0] if found else ""
 
 
@@ -44,6 +44,16 @@ def _parameters(twin: Twin) -> Iterator[str]:
                 )
 
 
+def _times(timing: Timing) -> Iterator[str]:
+    if (timing.command_lag_mean_s is None) != (timing.command_lag_p99_s is None):
+        yield "it states either the mean or the 99th percentile of its command lag, and not the other"
+    if (timing.command_lag_period_s is None) != (timing.command_lag_periods is None):
+        yield "it states either the period at which its command lag was measured or how the lag depends on it"
+    periods = [s for s in (timing.period_median_s, timing.period_p99_s, timing.period_max_s) if s is not None]
+    if periods != sorted(periods):
+        yield f"its loop's median, 99th percentile and maximum period do not ascend: {periods} s"
+
+
 def _motors(twin: Twin) -> Iterator[str]:
     if twin.command_residuals is not None and not twin.actuators:
         yield "it states a replay from commands and no response of a motor to them"
@@ -53,6 +63,9 @@ def _motors(twin: Twin) -> Iterator[str]:
     if lag_s is None:
         yield "it states how motors follow commands and no lag"
         return
+    period_s = twin.timing.command_lag_period_s
+    if period_s is not None and any(response.period_s != period_s for response in twin.actuators):
+        yield f"its command lag was measured at a period of {period_s:g} s, the response of its motors at another"
     each = [response.dead_time_s + response.time_constant_s for response in twin.actuators]
     if not min(each) / LAG_FACTOR - LAG_MIN_S <= lag_s <= LAG_FACTOR * max(each) + LAG_MIN_S:
         yield (

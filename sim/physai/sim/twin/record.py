@@ -182,6 +182,9 @@ class Residuals(Frozen):
             raise ValueError("a joint occurs twice in the residuals")
         require_rmse("a root mean square error", (*self.twin, *self.nominal))
         require_rmse("a changed twin's ratio", [alternative.ratio for alternative in self.alternatives])
+        lag = self.command_lag
+        if lag is not None and not lag.lo <= lag.value <= lag.hi:
+            raise ValueError(f"a command lag of {lag.value:g} s is outside its interval, {lag.lo:g} to {lag.hi:g} s")
         names = [alternative.name for alternative in self.alternatives]
         if len(set(names)) != len(names):
             raise ValueError("a changed twin occurs twice in the residuals")
