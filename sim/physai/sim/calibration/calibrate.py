@@ -289,11 +289,15 @@ def _check(robot: Robot, train: Sequence[RobotLog], held_out: Sequence[RobotLog]
             raise LogError(f"log {log.name} is to be fitted and held out; a held-out recording must not be fitted")
     both = (*train, *held_out)
     for one, other, share in overlapping(both):
+        common = f"logs {both[one].name} and {both[other].name} have {share:.0%} of the smaller one's samples in common"
         if one < len(train) <= other:
-            raise LogError(
-                f"logs {both[one].name} and {both[other].name} have {share:.0%} of the smaller one's samples in "
-                "common; a held-out recording must not be fitted"
-            )
+            raise LogError(f"{common}; a held-out recording must not be fitted")
+        if one >= len(train):
+            raise LogError(f"{common}; hold out different recordings, as a copy is no second one")
+    names = {log.sha256: log.name for log in held_out}
+    for log in held_out:
+        if names[log.sha256] != log.name:
+            raise LogError(f"logs {log.name} and {names[log.sha256]} are the same; hold out different recordings")
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from physai.sim.calibration.calibrate import Calibration
-from physai.sim.calibration.page_motors import alternatives_table, motor_rows
+from physai.sim.calibration.page_motors import alternatives_table, evidence_table, lag_table, motor_rows
 from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
 from physai.sim.twin.credibility import bounds, enough_recordings
@@ -27,10 +27,12 @@ def calibration_page(calibration: Calibration, *, title: str) -> str:
         [
             *_answer(calibration, credibility, title),
             *_errors(calibration),
+            *evidence_table(calibration.twin),
             *alternatives_table(calibration.twin),
             *_parameters(calibration.twin),
             *_replays(calibration),
             *_offsets(calibration.twin),
+            *lag_table(calibration),
             *_measured(calibration.twin),
             *_identity(calibration.twin),
         ]
@@ -157,13 +159,14 @@ def _number(value: float) -> str:
 def _replays(calibration: Calibration) -> Iterator[str]:
     left = MAX_CHARTS
     parts = (
-        ("held out", calibration.held_out, calibration.held_out_nominal),
-        ("fitted", calibration.train, calibration.train_nominal),
+        ("held-out recordings", calibration.held_out, calibration.held_out_nominal),
+        ("held-out recordings from commands", calibration.commanded, calibration.commanded_nominal),
+        ("fitted recordings", calibration.train, calibration.train_nominal),
     )
     for label, score, nominal in parts:
         if score is None or nominal is None:
             continue
-        yield f'<h2>Replay of {label} recordings</h2><div class="grid">'
+        yield f'<h2>Replay of {label}</h2><div class="grid">'
         for number, log in enumerate(score.windows.logs):
             for joint, name in enumerate(score.joint_names):
                 if left > 0:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from html import escape
 
+from physai.sim.calibration.calibrate import Calibration
+from physai.sim.logs.signals.response import EffortResponse, effort_response
 from physai.sim.twin.credibility import ALTERNATIVE_RATIO
 from physai.sim.twin.parameters import AGE, AGE_PERIODS, DELAY, DELAY_PERIODS
 from physai.sim.twin.record import Alternative, TwinRecord
+from physai.sim.twin.twin import Twin
 
 
 def alternatives_table(twin: TwinRecord) -> Iterator[str]:
@@ -31,6 +34,57 @@ def alternatives_table(twin: TwinRecord) -> Iterator[str]:
             f"<td class='number'>{ratio.lo:.2f} to {ratio.hi:.2f}</td><td class='soft optional'>{_word(one)}</td></tr>"
         )
     yield "</tbody></table></div>"
+
+
+def evidence_table(twin: Twin) -> Iterator[str]:
+    """Render with what the twin was tested, and what would test it further."""
+    rows = (
+        (
+            "replay from measured efforts",
+            "effort replay" in twin.evidence_kinds,
+            "tests the mechanism; the recordings have no measured efforts",
+        ),
+        (
+            "replay from commands",
+            "command replay" in twin.evidence_kinds,
+            "tests mechanism, motors and timing together; record commands that change in steps",
+        ),
+        (
+            "closed loop",
+            bool(twin.closed_loop),
+            "tests the twin with a policy; record runs of one, then: physai sim closed-loop TWIN POLICY LOGS…",
+        ),
+    )
+    yield "<h2>Evidence</h2><table><tbody>"
+    for name, tested, advice in rows:
+        found = "; ".join(record.describe() for record in twin.closed_loop) if name == "closed loop" else "tested"
+        yield f"<tr><td>{name}</td><td>{escape(found if tested else 'not tested')}</td>"
+        yield f"<td class='soft'>{'' if tested else escape(advice)}</td></tr>"
+    yield "</tbody></table>"
+
+
+def lag_table(calibration: Calibration) -> Iterator[str]:
+    """Render the lag of effort behind command in each recording; nothing if none shows one."""
+    parts = (("fitted", calibration.train), ("held out", calibration.held_out))
+    logs = [(label, log) for label, score in parts if score is not None for log in score.windows.logs]
+    found = [(label, log, effort_response(log)) for label, log in logs]
+    if not any(response for *_, responses in found for response in responses):
+        return
+    head = "".join(f"<th class='number'>{escape(name)}</th>" for name in calibration.twin.joint_names)
+    yield "<h2>Lag of effort behind command by recording</h2><table><thead>"
+    yield f"<tr><th>recording</th>{head}<th></th></tr></thead><tbody>"
+    for label, log, responses in found:
+        cells = "".join(f"<td class='number'>{_lag(response)}</td>" for response in responses)
+        yield f"<tr><td>{label}: {escape(log.name)}</td>{cells}<td class='soft'>ms</td></tr>"
+    yield "</tbody></table><p class='soft small'>Dead time and time constant together, with 95 % interval. Commands "
+    yield "that change smoothly show none.</p>"
+
+
+def _lag(response: EffortResponse | None) -> str:
+    if response is None:
+        return "not shown"
+    lag = response.lag
+    return f"{1e3 * lag.lag_s:.1f} ({1e3 * lag.lower_s:.1f} to {1e3 * lag.upper_s:.1f})"
 
 
 def _word(one: Alternative) -> str:

@@ -16,8 +16,8 @@ FLOOR_EXCESS, FLOOR_MIN = 3.0, 1e-4
 no noise [rad or m]."""
 MOTION_EXCESS = 1.5
 """Factor by which the share of a recording's windows may exceed its share of the time."""
-LAG_FACTOR, LAG_MIN_S = 2.0, 0.001
-"""Factor, and time [s], by which the weighed mean of all motors' lags may be outside the medians of each motor's."""
+LAG_FACTOR = 2.0
+"""Factor by which the weighed mean of all lags may be outside the motors' medians, besides a sampling period."""
 
 
 def inconsistency(twin: Twin) -> str:
@@ -67,7 +67,8 @@ def _motors(twin: Twin) -> Iterator[str]:
     if period_s is not None and any(response.period_s != period_s for response in twin.actuators):
         yield f"its command lag was measured at a period of {period_s:g} s, the response of its motors at another"
     each = [response.dead_time_s + response.time_constant_s for response in twin.actuators]
-    if not min(each) / LAG_FACTOR - LAG_MIN_S <= lag_s <= LAG_FACTOR * max(each) + LAG_MIN_S:
+    sampled_s = max(response.period_s for response in twin.actuators)
+    if not min(each) / LAG_FACTOR - sampled_s <= lag_s <= LAG_FACTOR * max(each) + sampled_s:
         yield (
             f"its command lag is {1e3 * lag_s:.1f} ms, and that of its motors {1e3 * min(each):.1f} to "
             f"{1e3 * max(each):.1f} ms"

@@ -272,9 +272,8 @@ class Logs(Frozen):
 
     @model_validator(mode="after")
     def _counts_each_once(self) -> Self:
-        for logs in (self.train, self.held_out):
-            if len({log.sha256 for log in logs}) != len(logs):
-                raise ValueError("a recording occurs twice")
+        if len({log.sha256 for log in self.held_out}) != len(self.held_out):
+            raise ValueError("a recording occurs twice among those held out")
         return self
 
 

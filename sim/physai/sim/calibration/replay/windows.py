@@ -143,10 +143,12 @@ def cut(
         )
         if not part:
             contact = "" if touching is None else ", with contact and motion and without an impact at its start,"
+            share = len(_impossible(log, effort_limits)) / len(log.time)
+            beyond = f"; {share:.0%} of its efforts are beyond the joint's limit: are they in N·m, or N?"
             raise LogError(
                 f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s{contact} without a spike or "
                 f"a gap of more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or use a shorter "
-                "--window"
+                f"--window{beyond if share > 0.0 else ''}"
             )
         parts.append(part)
         index.extend([number] * len(part[0]))
