@@ -153,10 +153,4 @@ def rescored(twin: Twin, held_out: Sequence[RobotLog]) -> Twin:
     )
     changed = model_alternatives(robot, twin, twin.model(), score, num_threads=1)
     judged = residuals(score, nominal).model_copy(update={"alternatives": changed})
-    driven = twin.command_residuals
-    if driven is not None:
-        # Motors that follow ideally err as those whose effort is measured.
-        driven = judged.model_copy(update={"alternatives": driven.alternatives})
-    return replace(
-        twin, residuals=judged, command_residuals=driven, logs=twin.logs.model_copy(update={"held_out": records})
-    )
+    return replace(twin, residuals=judged, logs=twin.logs.model_copy(update={"held_out": records}))
