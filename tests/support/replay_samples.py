@@ -10,8 +10,7 @@ import numpy as np
 
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.changes import delay_changes, model_changes, plausible_amounts, response_changes
-from physai.sim.twin.parameters import DELAY
-from physai.sim.twin.record import ActuatorResponse, Alternative, Interval, ReplaySample, Residuals
+from physai.sim.twin.record import Alternative, Interval, ReplaySample, Residuals
 from physai.sim.twin.servo import is_servo
 from physai.sim.twin.spot_check import WINDOWS, sample_error
 from physai.sim.twin.twin import Twin
@@ -63,14 +62,7 @@ def with_sample(twin: Twin, *, angle: float = 0.0, windows: int = WINDOWS) -> Tw
 
 
 def with_comparisons(twin: Twin) -> Twin:
-    """The twin, which states that each changed one that its own model gives replays worse by half.
-
-    If it knows how late its commands are, ideal motors follow them that late, and it replays from commands, too, with
-    the same errors.
-    """
-    lag_s = twin.timing.command_lag_mean_s
-    if lag_s is not None and twin.command_residuals is None and not any(p.name == DELAY for p in twin.parameters):
-        twin = replace(twin, actuators=twin.actuators or _ideal(twin, lag_s), command_residuals=twin.residuals)
+    """The twin, which states that each changed one that its own model gives replays worse by half."""
     worse, model = Interval(value=1.5, lo=1.4, hi=1.6), twin.model()
     changed = [name for name, _ in model_changes(model, plausible_amounts(twin.nominal()))]
     changed += [name for name, _ in delay_changes(twin, model)]
@@ -85,20 +77,4 @@ def with_comparisons(twin: Twin) -> Twin:
         twin,
         residuals=stated(twin.residuals, changed),
         command_residuals=stated(twin.command_residuals, commanded),
-    )
-
-
-def _ideal(twin: Twin, lag_s: float) -> tuple[ActuatorResponse, ...]:
-    model: Any = twin.nominal().model
-    driven = [joint for joint in joint_ids(model) if joint_actuator(model, joint) is not None]
-    return tuple(
-        ActuatorResponse(
-            joint=str(model.joint(joint).name),
-            gain=1.0,
-            gain_std=0.0,
-            dead_time_s=lag_s,
-            time_constant_s=0.0,
-            period_s=twin.timing.period_median_s or 0.002,
-        )
-        for joint in driven
     )

@@ -267,7 +267,7 @@ FAVOURABLE: dict[str, tuple[Callable[[Record], object], str]] = {
     ),
     "no motors and no replay from commands": (
         lambda record: record.update(command_residuals=None, actuators=[]),
-        "how late efforts follow commands, but no replay",
+        "the lag of held-out recordings, but no replay",
     ),
 }  # fmt: skip
 

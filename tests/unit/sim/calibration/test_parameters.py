@@ -1,6 +1,8 @@
 """Which parameters a robot has, their priors and bounds by hand, and how values get into a model."""
 
 import copy
+import re
+from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -10,6 +12,21 @@ from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sim import friction
 from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.parameters import Parameter, catalogue, channel, model_fields
+
+DOCS = Path(__file__).parents[4] / "docs" / "explanation" / "calibration.md"
+
+
+@pytest.mark.parametrize("name", ["double_pendulum", "go2", "xl330_pendulum"])
+def test_every_parameter_is_explained(name: str) -> None:
+    """By its name; of axes the first or last one."""
+    text = DOCS.read_text()
+    robot = load_robot(name)
+    for drive in ("effort", "command"):
+        for model in friction.MODELS:
+            for parameter in catalogue(robot, drive, model, saturation=0.1, two_rates=True):
+                what = re.sub("_[xyz]$", "_x", parameter.name.split(".")[-1]).replace("shear_xz", "shear_xy")
+                whole = parameter.name if parameter.name.split(".")[0] in ("command", "joint_pos") else what
+                assert f"`{whole}`" in text or f".{what}`" in text, parameter.name
 
 
 def by_name(robot: Robot) -> dict[str, Parameter]:

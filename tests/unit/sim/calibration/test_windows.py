@@ -69,6 +69,12 @@ def test_a_recording_without_a_window_is_refused() -> None:
         cut([log_of(np.sin, seconds=0.2)], 0.25)
 
 
+def test_windows_shorter_than_a_few_samples_ask_for_longer_ones() -> None:
+    """A gap may last a quarter of a window: 2.5 ms, and samples are 10 ms apart."""
+    with pytest.raises(LogError, match=r"its samples are 10 ms apart, use a longer --window$"):
+        cut([log_of(np.sin)], 0.01)
+
+
 def test_thinning_and_shortening() -> None:
     windows = cut([log_of(np.sin, seconds=5.0)], 0.25, stride_s=0.125)
     assert len(windows.thinned(7)) == 7

@@ -142,14 +142,7 @@ def cut(
             else _poses(log, starts, window_s, touching(log))
         )
         if not part:
-            contact = "" if touching is None else ", with contact and motion and without an impact at its start,"
-            share = len(_impossible(log, effort_limits)) / len(log.time)
-            beyond = f"; {share:.0%} of its efforts are beyond the joint's limit: are they in N·m, or N?"
-            raise LogError(
-                f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s{contact} without a spike or "
-                f"a gap of more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or use a shorter "
-                f"--window{beyond if share > 0.0 else ''}"
-            )
+            raise LogError(_without_window(log, window_s, effort_limits, poses=touching is not None))
         parts.append(part)
         index.extend([number] * len(part[0]))
     start_s, position, speed, std, sample_s, target, *paths = (
@@ -200,6 +193,20 @@ def _poses(
         np.concatenate([measured, target], axis=-1),
         found.quat,
         log.base.quat[samples],
+    )
+
+
+def _without_window(log: RobotLog, window_s: float, effort_limits: Sequence[float], *, poses: bool) -> str:
+    """Say why a recording has no window, and what to do."""
+    contact = ", with contact and motion and without an impact at its start," if poses else ""
+    period_s, share = float(np.median(np.diff(log.time))), len(_impossible(log, effort_limits)) / len(log.time)
+    way = "record longer, or use a shorter --window"
+    if not period_s <= GAP_LIMIT * window_s:
+        way = f"its samples are {1e3 * period_s:.3g} ms apart, use a longer --window"
+    beyond = f"; {share:.0%} of its efforts are beyond the joint's limit: are they in N·m, or N?" if share > 0.0 else ""
+    return (
+        f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s{contact} without a spike or a gap "
+        f"of more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; {way}{beyond}"
     )
 
 
