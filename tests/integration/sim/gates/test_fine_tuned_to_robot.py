@@ -60,11 +60,19 @@ def test_it_is_accepted_with_its_reference_only(
     signed = ("--sign", *keys, "--verdict", tmp_path / "report", "--settings", settings, "--replay", "2")
     physai("bundle", "pack", policy.parent, "-o", bundle, *signed, "--task", TASK)
     trust = ("--trust", tmp_path / "keys/trust.json", "--settings", settings)
-    assert "ACCEPTED" in physai("bundle", "verify", bundle, *trust)
+    accepted = physai("bundle", "verify", bundle, *trust)
+    assert "ACCEPTED" in accepted
+    assert stated.reference is not None
+    assert f"from the preferences {16 * 'a'}, fine-tuned from {stated.reference[:16]}\n" in accepted
     assert read_bundle(bundle).preferences == stated
     card = physai("bundle", "inspect", bundle, "--card")
     assert "| outcome | PASS |" in card
     assert r"drop.reference 0 \(" in card
+    # A card is written from a verdict that its record gives, or not at all.
+    text = (tmp_path / "report" / "verdict.json").read_text()
+    (tmp_path / "report" / "verdict.json").write_text(text.replace("a" * 64, "f" * 64))
+    physai("bundle", "pack", policy.parent, "-o", tmp_path / "no.physai", *signed, "--task", TASK, code=2)
+    assert not (tmp_path / "no.physai").exists()
     # Validated where the reference is not: everything passes but the one gate.
     (reference.parent / "policy.onnx").rename(tmp_path / "hidden.onnx")
     physai(*validate, "--report", tmp_path / "without", code=2)
