@@ -289,6 +289,7 @@ def _print_accepted(verified: Verified, robot: str, *, as_json: bool) -> None:
             "id": bundle.id,
             "version": bundle.manifest.version,
             "policy": verified.policy,
+            "preferences": None if bundle.preferences is None else bundle.preferences.model_dump(mode="json"),
             "expires": expires,
             "verdict_problem": verified.verdict_problem,
             "signers": {role: list(keys) for role, keys in verified.signers.items()},
@@ -298,6 +299,9 @@ def _print_accepted(verified: Verified, robot: str, *, as_json: bool) -> None:
     signers = ", ".join(f"{role} {key[:16]}" for role, keys in verified.signers.items() for key in keys)
     print(printable(f"bundle     {bundle.id}, version {bundle.manifest.version}"))
     print(printable(f"signed by  {signers}"))
+    if bundle.preferences is not None:
+        origin = bundle.preferences.reference or "nothing"
+        print(f"learned    from the preferences {bundle.preferences.database[:16]}, fine-tuned from {origin[:16]}")
     print(f"runs       {verified.policy}" + ("" if expires is None else f", until {expires}"))
     if verdict is None:
         label = styled("ACCEPTED WITHOUT A VERDICT", "red", sys.stdout)

@@ -52,7 +52,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     answer.add_argument("database", type=Path, metavar="DB")
     answer.add_argument("--simulated", required=True, choices=TEACHERS, metavar="TEACHER", help=", ".join(TEACHERS))
     _add_teacher(answer)
-    answer.add_argument("--rater", help="name of the rater (default: the teacher's)")
+    answer.add_argument("--rater", help="name of the rater, to which simulated- is added (default: the teacher's)")
     answer.add_argument("--limit", type=int, metavar="N", help="greatest number of answers")
     status = actions.add_parser("status", help="what a database holds", description="Print what a database holds.")
     status.add_argument("database", type=Path, metavar="DB")
@@ -156,7 +156,8 @@ def _answer(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     if arguments.limit is not None and not 1 <= arguments.limit <= MAX_PAIRS:
         raise PhysaiError(f"--limit must lie in 1 … {MAX_PAIRS}, got {arguments.limit}")
     teacher = _teacher(arguments, arguments.simulated)
-    rater = arguments.rater or SIMULATED + arguments.simulated
+    # Model cards count simulated teachers by their names, so that none passes for a person.
+    rater = SIMULATED + (arguments.rater or arguments.simulated).removeprefix(SIMULATED)
     store = PreferenceStore(arguments.database)
     try:
         taste = None if arguments.taste is None else parse_taste(arguments.taste, store.layout.terms)
