@@ -41,9 +41,9 @@ def spring_policy(
 ) -> bytes:
     """u = clip(push - stiffness · x - damping · v, ±20) as an ONNX policy.
 
-    `nan_above` gives NaN for speeds beyond it; `metadata` replaces the header's entries.
+    `nan_above` gives NaN for speeds beyond it; `metadata` replaces the header's entries, `provenance` adds some.
     """
-    header = PolicyHeader(task.contract, {}, {"task": str(TASK_FILE)})
+    header = PolicyHeader(task.contract, {}, {"task": str(TASK_FILE), **more.get("provenance", {})})
     nodes = [
         helper.make_node("Concat", ["joint_pos", "joint_vel"], ["seen"], axis=1),
         helper.make_node("Gemm", ["seen", "weight", "bias"], ["force"], transB=1),
@@ -161,12 +161,16 @@ class Bench:
 
     twin: Twin
 
-    def context(self, path: Path, *, baseline: Path | None = None, **settings: Any) -> Context:
+    def context(
+        self, path: Path, *, baseline: Path | None = None, reference: Path | None = None, **settings: Any
+    ) -> Context:
         """A context for a policy; `settings` are sections of a gates file."""
-        return Context(self.subject(path, baseline=baseline), GateSettings.model_validate(settings))
+        subject = self.subject(path, baseline=baseline, reference=reference)
+        return Context(subject, GateSettings.model_validate(settings))
 
-    def subject(self, path: Path, *, baseline: Path | None = None) -> ValidationSubject:
-        return open_subject(path, self.twin, origin=TaskSource(task=str(TASK_FILE)), baseline=baseline)
+    def subject(self, path: Path, *, baseline: Path | None = None, reference: Path | None = None) -> ValidationSubject:
+        origin = TaskSource(task=str(TASK_FILE))
+        return open_subject(path, self.twin, origin=origin, baseline=baseline, reference=reference)
 
 
 @pytest.fixture

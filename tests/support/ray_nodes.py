@@ -76,8 +76,8 @@ def why_no_hosts() -> str | None:
 class RayNodes:
     """Nodes of one cluster; the first is the head. Use `ray_nodes`."""
 
-    def __init__(self, folder: Path, *, hosts: bool) -> None:
-        self._folder, self._hosts = folder, hosts
+    def __init__(self, folder: Path, *, hosts: bool, token: str | None = None) -> None:
+        self._folder, self._hosts, self._token = folder, hosts, token
         self._port, self._started = free_port(), 0
         self._bridge = f"phb{os.getpid()}"
         self._cables: dict[int, str] = {}
@@ -99,9 +99,12 @@ class RayNodes:
     @property
     def environment(self) -> dict[str, str]:
         """Of everything that joins the cluster."""
+        token = {"RAY_AUTH_MODE": "disabled"}
+        if self._token is not None:
+            token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token}
         return {
             **FAST_DETECTION,
-            "RAY_AUTH_MODE": "disabled",
+            **token,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",
             # Worker processes are not started before somebody asks for them.
@@ -246,12 +249,13 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 @contextmanager
-def ray_nodes(cpus: Sequence[int], *, hosts: bool = False) -> Generator[RayNodes]:
+def ray_nodes(cpus: Sequence[int], *, hosts: bool = False, token: str | None = None) -> Generator[RayNodes]:
     """A cluster while the block runs; the test is skipped where it cannot be made.
 
     Args:
         cpus: processors that each node has to give, of the head first.
         hosts: nodes other than the head are hosts of their own, in network namespaces (needs root).
+        token: which everything that joins has to have; None for a cluster that anyone may join.
     """
     pytest.importorskip("ray")
     if hosts and (reason := why_no_hosts()) is not None:
@@ -260,7 +264,7 @@ def ray_nodes(cpus: Sequence[int], *, hosts: bool = False) -> Generator[RayNodes
         # Short, because the path of a socket has at most 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="phr"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        nodes = RayNodes(folder, hosts=hosts)
+        nodes = RayNodes(folder, hosts=hosts, token=token)
         stack.callback(nodes.close)
         for count in cpus:
             nodes.start(cpus=count)

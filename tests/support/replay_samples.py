@@ -10,18 +10,20 @@ import numpy as np
 
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.changes import delay_changes, model_changes, plausible_amounts, response_changes
-from physai.sim.twin.record import Alternative, Interval, ReplaySample, Residuals
+from physai.sim.twin.parameters import DELAY
+from physai.sim.twin.record import ActuatorResponse, Alternative, Interval, ReplaySample, Residuals
 from physai.sim.twin.servo import is_servo
-from physai.sim.twin.spot_check import sample_error
+from physai.sim.twin.spot_check import WINDOWS, sample_error
 from physai.sim.twin.twin import Twin
 
 WINDOW_S, ERROR = 0.25, 0.002
 """Length of the window of a twin without residuals [s], and how far its recording is from the model [rad or m]."""
 
 
-def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
-    """The twin with one window in which it errs by `ERROR`; joints start `angle` from their home pose [rad or m].
+def with_sample(twin: Twin, *, angle: float = 0.0, windows: int = WINDOWS) -> Twin:
+    """The twin with windows in which it errs by `ERROR`; joints start `angle` from their home pose [rad or m].
 
+    It errs in the first window only, so that the windows say next to nothing about the errors of others.
     Without an angle they start at home, with the constant speed v that gives the motion of the twin's residuals: its
     root mean square over a window T is v·T/√3. Servos are given a target ahead of them, or they would brake at once.
     """
@@ -47,12 +49,13 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
         mujoco.mj_step(model, data)
         path[step] = data.qpos[qpos]
     times = float(model.opt.timestep) * np.arange(1, steps + 1)
+    wrong = (path + math.sqrt(windows) * ERROR).ravel().tolist(), *[path.ravel().tolist()] * (windows - 1)
     sample = ReplaySample(
-        start=(tuple(start.tolist()),),
-        controls=(tuple(np.tile(control, steps).tolist()) if model.nu else (0.0,) * steps,),
-        sample_s=(tuple(times.tolist()),),
-        target=(tuple((path + ERROR).ravel().tolist()),),
-        servo_gain=(1.0,),
+        start=(tuple(start.tolist()),) * windows,
+        controls=(tuple(np.tile(control, steps).tolist()) if model.nu else (0.0,) * steps,) * windows,
+        sample_s=(tuple(times.tolist()),) * windows,
+        target=tuple(map(tuple, wrong)),
+        servo_gain=(1.0,) * windows,
         rmse=(0.0,) * len(joints),
     )
     twin = with_comparisons(twin)
@@ -60,7 +63,14 @@ def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
 
 
 def with_comparisons(twin: Twin) -> Twin:
-    """The twin, which states that each changed one that its own model gives replays worse by half."""
+    """The twin, which states that each changed one that its own model gives replays worse by half.
+
+    If it knows how late its commands are, ideal motors follow them that late, and it replays from commands, too, with
+    the same errors.
+    """
+    lag_s = twin.timing.command_lag_mean_s
+    if lag_s is not None and twin.command_residuals is None and not any(p.name == DELAY for p in twin.parameters):
+        twin = replace(twin, actuators=twin.actuators or _ideal(twin, lag_s), command_residuals=twin.residuals)
     worse, model = Interval(value=1.5, lo=1.4, hi=1.6), twin.model()
     changed = [name for name, _ in model_changes(model, plausible_amounts(twin.nominal()))]
     changed += [name for name, _ in delay_changes(twin, model)]
@@ -75,4 +85,20 @@ def with_comparisons(twin: Twin) -> Twin:
         twin,
         residuals=stated(twin.residuals, changed),
         command_residuals=stated(twin.command_residuals, commanded),
+    )
+
+
+def _ideal(twin: Twin, lag_s: float) -> tuple[ActuatorResponse, ...]:
+    model: Any = twin.nominal().model
+    driven = [joint for joint in joint_ids(model) if joint_actuator(model, joint) is not None]
+    return tuple(
+        ActuatorResponse(
+            joint=str(model.joint(joint).name),
+            gain=1.0,
+            gain_std=0.0,
+            dead_time_s=lag_s,
+            time_constant_s=0.0,
+            period_s=twin.timing.period_median_s or 0.002,
+        )
+        for joint in driven
     )

@@ -152,6 +152,14 @@ def test_what_cannot_be_imitated(
     assert not out.exists()
 
 
+def test_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["imitate", "cartpole-swingup", "--set", "help", "--set", "hidden=8"]) == 0
+    listed = capsys.readouterr().out
+    assert main(["train", "cartpole-swingup", "--set", "help", "--set", "hidden=8"]) == 0
+    assert capsys.readouterr().out == listed
+    assert "hidden                 8 " in listed
+
+
 def test_recordings_that_do_not_fit(
     cartpole: Task, recorded: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,12 +1,14 @@
 """From a run to preferences to a fine-tuned run that is exported, by the commands."""
 
 import json
+import signal
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.cli.main import main
 from physai.sim.preferences.store import PreferenceStore
 from physai.train.preferences.ensemble import load_ensemble
@@ -89,8 +91,16 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
     provenance = load_run(out).provenance
     assert provenance["preferences.database"] == store.digest() == record["database"]
     assert provenance["preferences.reward_model"] == load_ensemble(out / "reward_model.npz")[0].digest()
-    assert provenance["preferences.reference"] == store.sources()[0][0]
-    assert provenance["preferences.raters"] == "simulated-mistaken, simulated-perfect"
+    reference = out / "reference" / "policy.onnx"
+    assert provenance["preferences.reference"] == sha256_hex(reference.read_bytes()) == record["reference"]
+    # The reference is exported as `physai export` exports the run: the same bytes, of its run.
+    assert main(["export", str(run), "--out", str(tmp_path / "again")]) == 0
+    assert reference.read_bytes() == (tmp_path / "again" / "policy.onnx").read_bytes()
+    names = ["simulated-mistaken", "simulated-perfect"]
+    text = json.dumps([store.digest(), names], separators=(",", ":"))
+    assert provenance["preferences.raters"] == sha256_hex(text.encode())
+    assert not any(name in str(record) + str(provenance) for name in names)
+    assert (record["rater_count"], record["simulated"], record["answers"]) == (2, 2, 70)
     store.close()
     points = record["over_optimisation"]
     assert points[0]["iteration"] == 0
@@ -103,6 +113,23 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
 
 
 @pytest.mark.slow
+def test_a_signal_ends_it_and_names_no_way_that_is_refused(
+    run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signalled(curve: Curve, stats: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Curve, "write", signalled)
+    words = ["finetune", str(run), "--preferences", str(database), "--out", str(tmp_path / "tuned")]
+    capsys.readouterr()
+    assert main([*words, "--iterations", "5", "--json"]) == 130
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["reason"] == "stopped by a signal; such a run cannot be continued"
+    assert (outcome["interrupted"], outcome["iterations"]) == (True, CRITIC_ITERATIONS + 1)
+    assert json.loads((tmp_path / "tuned" / "outcome.json").read_text())["interrupted"] is True
+
+
+@pytest.mark.slow
 def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ["prefer", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]
@@ -111,7 +138,9 @@ def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys:
     assert outcome["labels"] == 24
     assert outcome["iterations"] == 3
     assert outcome["fit"]["answers"] == 24
-    assert load_run(out).provenance["preferences.raters"] == "simulated-noisy"
+    provenance = load_run(out).provenance
+    assert (provenance["preferences.rater_count"], provenance["preferences.answers"]) == ("1", "24")
+    assert "preferences.reference" not in provenance
     assert main(["export", str(out)]) == 0
 
 

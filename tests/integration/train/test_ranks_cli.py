@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.patience import until
+from torch._C._distributed_c10d import TCPStore
 
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.cli.main import main
@@ -195,8 +196,10 @@ class TestRun:
     def test_two_computers(self, tmp_path: Path) -> None:
         """Two torchrun, as if on two computers, with one rank each."""
         folder = tmp_path / "run"
+        # The store where they meet outlives both: the agent that hosted it would end while the other still asks it.
+        store = TCPStore("127.0.0.1", free_port(), is_master=True, wait_for_workers=False)
         node = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "test"]
-        node += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "-m", "physai.sdk.cli"]
+        node += ["--rdzv-endpoint", f"127.0.0.1:{store.port}", "--rdzv-conf", "is_host=false", "-m", "physai.sdk.cli"]
         command = [*node, *NEW, "--iterations", "3", "--out", str(folder), "--json"]
         program = ("torch.distributed.run",)
         with started(command, program=program) as first, started(command, program=program) as second:

@@ -22,6 +22,7 @@ from physai.sdk.base.files import open_plain
 
 MANIFEST_FILE = "manifest.json"
 SAFETY_FILE = "safety.json"
+MODEL_CARD_FILE = "MODEL_CARD.md"
 VERDICT_FILE = "verdict.dsse"
 SIGNATURE_FOLDER = "signatures/"
 
@@ -30,6 +31,7 @@ POLICY_FILES = (POLICY_FILE, "policy.int8.onnx", "policy.fp16.onnx", "policy.fp8
 
 MAX_MANIFEST_BYTES = 1 << 18
 MAX_GOLDEN_BYTES = 64 << 20
+MAX_CARD_BYTES = 1 << 20
 MAX_ENVELOPE_BYTES = 1 << 20
 """Maximum size of a signed verdict; one with ten gates takes about 30 kB."""
 MAX_SIGNATURE_BYTES = 1 << 12
@@ -46,6 +48,7 @@ _LIMITS = {
     **dict.fromkeys(POLICY_FILES, MAX_POLICY_BYTES),
     GOLDEN_FILE: MAX_GOLDEN_BYTES,
     SAFETY_FILE: MAX_CONTRACT_BYTES,
+    MODEL_CARD_FILE: MAX_CARD_BYTES,
     VERDICT_FILE: MAX_ENVELOPE_BYTES,
 }
 """Maximum size of each member other than signatures, in file order."""

@@ -6,6 +6,7 @@
     policy.int8.onnx    quantised graph; also policy.fp16.onnx, policy.fp8.onnx
     golden.npz          recorded inputs and the trained policy's outputs
     safety.json         the contract's safety envelope on its own
+    MODEL_CARD.md       what a person wants to know; no robot reads it
     verdict.dsse        verdict on one of the policies, signed by validators
     signatures/         publisher-KEYID.json: signatures of the publishers
 
@@ -33,6 +34,7 @@ from physai.sdk.bundle.archive import (
     MANIFEST_FILE,
     MAX_BUNDLE_BYTES,
     MAX_MANIFEST_BYTES,
+    MODEL_CARD_FILE,
     POLICY_FILES,
     SAFETY_FILE,
     BundleError,
@@ -42,10 +44,12 @@ from physai.sdk.bundle.archive import (
     read_file,
     write_archive,
 )
+from physai.sdk.bundle.model_card import model_card
 from physai.sdk.contract.io import CONTRACT_FILE, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen, Name
-from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine, utc_text
+from physai.sdk.evidence.preferences import Preferences, StatedPreferencesError, preference_entries
+from physai.sdk.evidence.verdict import Sha256, Text, Utc, Verdict, VerdictLine, utc_text
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_PROVENANCE, POLICY_FILE, PolicyError, PolicyHeader
@@ -58,12 +62,12 @@ MAX_VERSION = 2**53 - 1
 """Maximum version of a bundle: the largest integer that is exact in every JSON reader."""
 
 REQUIRED_FILES = (CONTRACT_FILE, POLICY_FILE, GOLDEN_FILE, SAFETY_FILE)
-_DERIVED_FILES = (MANIFEST_FILE, CONTRACT_FILE, SAFETY_FILE)
+_DERIVED_FILES = (MANIFEST_FILE, CONTRACT_FILE, SAFETY_FILE, MODEL_CARD_FILE)
 
 _DISTRIBUTION = "physai-sdk"
 
 ProvenanceKey = Annotated[str, Field(pattern=r"^[ -~]{1,128}$")]
-MemberName = Annotated[str, Field(pattern=r"^[a-z0-9.]{1,64}$")]
+MemberName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._]{1,64}$")]
 
 
 class MemberFacts(Frozen):
@@ -118,6 +122,11 @@ class Bundle:
         return self.manifest.provenance.get(ID_KEY)
 
     @property
+    def preferences(self) -> Preferences | None:
+        """What the policy states of preferences that it learned from; None if it states none."""
+        return Preferences.stated(self.manifest.provenance, source=POLICY_FILE)
+
+    @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of every member, including manifest, verdict and signatures, in file order."""
         return {name: self.members.sha256(name) for name in self.members}
@@ -139,12 +148,13 @@ class ManifestFacts:
     """Added to the provenance in the policy file, and overrides it."""
 
 
-def pack(members: Mapping[str, bytes], facts: ManifestFacts) -> bytes:
+def pack(members: Mapping[str, bytes], facts: ManifestFacts, *, verdict: Verdict | None = None) -> bytes:
     """Packs a policy into an unsigned bundle.
 
     Args:
         members: `policy.onnx`, `golden.npz` and any of the other POLICY_FILES; the rest is derived from them.
         facts: version, time and additional provenance.
+        verdict: what the model card shows of a validation; the signed verdict is attached later.
 
     Raises:
         BundleError: a member is missing, unknown or too large, or the members have different contracts.
@@ -163,12 +173,27 @@ def pack(members: Mapping[str, bytes], facts: ManifestFacts) -> bytes:
         **members,
         CONTRACT_FILE: canonical_json(contract),
         SAFETY_FILE: canonical_json(contract.safety),
+        MODEL_CARD_FILE: _card(header, members, verdict),
     }
     manifest = _manifest(contract, content, facts, {**header.provenance, **facts.provenance})
     data = write_archive({**content, MANIFEST_FILE: canonical_json(manifest)})
     # Never hand out a bundle that a robot would refuse.
     read_bundle(data)
     return data
+
+
+def _card(header: PolicyHeader, members: Mapping[str, bytes], verdict: Verdict | None) -> bytes:
+    policies = {name: sha256_hex(members[name]) for name in POLICY_FILES if name in members}
+    if verdict is not None and verdict.policy_sha256 not in policies.values():
+        packed = ", ".join(f"{name} {digest[:12]}" for name, digest in policies.items())
+        raise BundleError(
+            f"the verdict is on a policy of SHA-256 {verdict.policy_sha256[:12]}, the bundle would hold {packed}; "
+            "validate one of these"
+        )
+    try:
+        return model_card(header, policies, verdict).encode()
+    except StatedPreferencesError as error:
+        raise BundleError(str(error)) from None
 
 
 def _manifest(
@@ -225,7 +250,7 @@ def open_members(members: Members) -> Bundle:
     _check_members(manifest, members)
     try:
         return Bundle(manifest, members, _check_contents(manifest, members))
-    except (ContractError, PolicyError) as error:
+    except (ContractError, PolicyError, StatedPreferencesError) as error:
         raise BundleError(str(error)) from None
 
 
@@ -265,7 +290,8 @@ def _check_contents(manifest: Manifest, members: Members) -> PolicyContract:
     for name, header in headers.items():
         _check_policy(header, name, headers[POLICY_FILE], contract)
         named_run(header, source=name, original=(headers[POLICY_FILE], members.sha256(POLICY_FILE)))
-    _check_run(manifest, headers[POLICY_FILE])
+    _check_provenance(manifest, headers[POLICY_FILE])
+    Preferences.stated(headers[POLICY_FILE].provenance, source=POLICY_FILE)
     return contract
 
 
@@ -278,11 +304,15 @@ def _check_policy(header: PolicyHeader, name: str, float_header: PolicyHeader, c
         raise BundleError(
             f"{name} has the state sizes {header.state_sizes}, {POLICY_FILE} {float_header.state_sizes}; {remedy}"
         )
+    stated, original = (preference_entries(one.provenance) for one in (header, float_header))
+    if stated != original:
+        raise BundleError(f"{name} states {stated!s:.200} of preferences, {POLICY_FILE} {original!s:.200}; {remedy}")
 
 
-def _check_run(manifest: Manifest, header: PolicyHeader) -> None:
-    """Raises BundleError if the manifest names another run than the policy."""
-    for key in (ID_KEY, FACTS_KEY, SIGNATURE_KEY):
+def _check_provenance(manifest: Manifest, header: PolicyHeader) -> None:
+    """Raises BundleError if the manifest names another run or other preferences than the policy."""
+    about_preferences = sorted({*preference_entries(manifest.provenance), *preference_entries(header.provenance)})
+    for key in (ID_KEY, FACTS_KEY, SIGNATURE_KEY, *about_preferences):
         stated, actual = manifest.provenance.get(key), header.provenance.get(key)
         if stated != actual:
             raise BundleError(

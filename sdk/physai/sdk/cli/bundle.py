@@ -33,6 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_pack(actions.add_parser("pack", help="pack an exported policy into a bundle"))
     inspect = actions.add_parser("inspect", help="show the contents of a bundle, without verification")
     inspect.add_argument("bundle", type=Path, metavar="BUNDLE")
+    inspect.add_argument("--card", action="store_true", help="print the model card instead")
     inspect.add_argument("--bom", type=Path, metavar="FILE", help="write a CycloneDX ML-BOM, JSON")
     verify = actions.add_parser("verify", help="would a robot install it? Exit code 0: yes; 1: no")
     verify.add_argument("bundle", type=Path, metavar="BUNDLE")
@@ -107,6 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _pack(arguments: argparse.Namespace) -> int:
     from physai.sdk.bundle.manifest import ManifestFacts, pack, read_bundle
     from physai.sdk.bundle.source import find_export, read_members
+    from physai.sdk.evidence.verdict import load_verdict
     from physai.sdk.signing.sign import sign_bundle
 
     created = _created(arguments.created)
@@ -116,11 +118,15 @@ def _pack(arguments: argparse.Namespace) -> int:
         provenance={} if arguments.note is None else {"note": arguments.note},
     )
     members = read_members(find_export(arguments.policy), _variants(arguments.variants))
-    data = pack(members, facts)
+    verdict = validator = None
+    if arguments.verdict is not None:
+        validator = _load_key(arguments, "validator", arguments.validator_key)
+        verdict = load_verdict(arguments.verdict)
+    data = pack(members, facts, verdict=verdict)
     if arguments.sign or arguments.key is not None:
         data = sign_bundle(read_bundle(data), _load_key(arguments, "publisher", arguments.key))
-    if arguments.verdict is not None:
-        data = _with_verdict(read_bundle(data), arguments, _load_key(arguments, "validator", arguments.validator_key))
+    if validator is not None:
+        data = _with_verdict(read_bundle(data), arguments, validator)
     bundle = read_bundle(data)
     return _write(bundle, data, arguments.out or Path(f"{bundle.manifest.task.replace('/', '-')}.physai"), arguments)
 
@@ -215,13 +221,15 @@ def _write(bundle: Bundle, data: bytes, path: Path, arguments: argparse.Namespac
 
 def _inspect(arguments: argparse.Namespace) -> int:
     from physai.sdk.bundle.manifest import read_bundle
-    from physai.sdk.cli.bundle_text import record, sections
+    from physai.sdk.cli.bundle_text import card_text, record, sections
     from physai.sdk.signing.bom import bom_text
 
     bundle = read_bundle(arguments.bundle)
     if arguments.bom is not None:
         _write_file(arguments.bom, bom_text(bundle).encode())
-    if arguments.json:
+    if arguments.card:
+        print(printable(card_text(bundle)), end="")
+    elif arguments.json:
         print(json.dumps(record(bundle, arguments.bundle), indent=2))
     else:
         print(printable(sections(bundle, arguments.bundle)))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from physai.sdk.base.terminal import table
+from physai.sdk.bundle.archive import MODEL_CARD_FILE, BundleError
 from physai.sdk.bundle.manifest import Bundle
 from physai.sdk.evidence.verdict import utc_text
 from physai.sdk.signing.diff import BundleDifference
@@ -33,6 +34,7 @@ def sections(bundle: Bundle, path: Path) -> str:
         *_head(bundle, path),
         f"file         {len(bundle.members.data)} bytes, SHA-256 {bundle.sha256}",
         f"packed by    physai {bundle.manifest.physai_version}",
+        f"model card   {f'physai bundle inspect {path} --card' if MODEL_CARD_FILE in bundle.members else 'none'}",
         f"\nmembers ({len(members)})",
         table(("name", "bytes", "SHA-256"), members),
         "\nprovenance",
@@ -45,6 +47,20 @@ def sections(bundle: Bundle, path: Path) -> str:
     return "\n".join(lines)
 
 
+def card_text(bundle: Bundle) -> str:
+    """The model card.
+
+    Raises:
+        BundleError: there is none, or it is not text.
+    """
+    if MODEL_CARD_FILE not in bundle.members:
+        raise BundleError(f"the bundle has no {MODEL_CARD_FILE}; older versions of physai pack none: pack it again")
+    try:
+        return bundle.members[MODEL_CARD_FILE].decode()
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{MODEL_CARD_FILE} is not UTF-8 text: {error.reason} at {error.start}") from None
+
+
 def _head(bundle: Bundle, path: Path) -> list[str]:
     manifest = bundle.manifest
     return [
@@ -54,6 +70,7 @@ def _head(bundle: Bundle, path: Path) -> list[str]:
         f"for          {manifest.task} on {manifest.robot}",
         f"contract     {manifest.contract_fingerprint}",
         *([] if bundle.run is None else [f"run          {bundle.run}"]),
+        *([] if bundle.preferences is None else [f"preferences  {bundle.preferences.database}"]),
         f"policies     {', '.join(f'{name} ({bundle.members.size(name)} bytes)' for name in bundle.policies)}",
     ]
 

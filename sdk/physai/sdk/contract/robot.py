@@ -17,6 +17,9 @@ MAX_JOINTS = 64
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-/]{0,63}$")]
 """An identifier as URDF, MJCF and ROS use it, at most 64 characters."""
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""64 lower-case hexadecimal digits."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e9, le=1e9)]
 """A finite number of sane size."""
 

@@ -18,7 +18,9 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.base.software import Software
 from physai.sdk.contract.robot import Finite, Frozen, Label, Name, require_unique
+from physai.sdk.contract.robot import Sha256 as Sha256
 from physai.sdk.evidence.origin import Accepted, Origin
+from physai.sdk.evidence.preferences import Preferences
 
 FORMAT_VERSION = 2
 """Increased when an older reader could misinterpret a newer verdict."""
@@ -28,9 +30,6 @@ MAX_VERDICT_BYTES = 1 << 22
 
 VERDICT_FILE = "verdict.json"
 """Name of the verdict in a report folder."""
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""64 lower-case hexadecimal digits."""
 
 _PRINTABLE = r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f]*$"
 Text = Annotated[str, Field(max_length=4096, pattern=_PRINTABLE)]
@@ -255,6 +254,8 @@ class Verdict(Frozen):
     """What computed the policy; left out of the document for the CPU."""
     run: Sha256 | None = Field(default=None, exclude_if=lambda run: run is None)
     """Id of the run that made the policy, proven by its signature; left out if it names none."""
+    preferences: Preferences | None = Field(default=None, exclude_if=lambda preferences: preferences is None)
+    """What the policy states of preferences that it learned from; left out if it states none."""
     software: Software | None = Field(default=None, exclude_if=lambda software: software is None)
     """What the policy was judged with."""
 

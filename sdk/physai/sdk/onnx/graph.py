@@ -15,6 +15,7 @@ import numpy as np
 
 from physai.sdk.base.onnx_metadata import metadata_entries
 from physai.sdk.base.protobuf import MalformedError
+from physai.sdk.evidence.preferences import StatedPreferencesError, require_as_started
 from physai.sdk.onnx.file import Found, read_model
 from physai.sdk.onnx.operators import KIND_NUMBERS, OPERATORS
 from physai.sdk.policy.header import MAX_POLICY_BYTES, MAX_STATE_SIZE, PolicyError, PolicyHeader, parse_header
@@ -72,7 +73,12 @@ def check_policy(data: bytes | memoryview, *, source: str) -> PolicyHeader:
     ):
         if list(found.items()) != list(wanted.items()):
             raise GraphError(f"{source}: {label} are {_widths(found)}; its contract asks for {_widths(wanted)}")
-    verify_run(data, header, source=source)
+    run = verify_run(data, header, source=source)
+    try:
+        if run is not None:
+            require_as_started(header.provenance, run.facts.files, source=source)
+    except StatedPreferencesError as error:
+        raise PolicyError(str(error)) from None
     return header
 
 

@@ -21,7 +21,7 @@ from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.onnx_metadata import MAX_FIELDS
 from physai.sdk.base.protobuf import BYTES, MalformedError, fields
 from physai.sdk.base.software import Software
-from physai.sdk.contract.robot import Frozen
+from physai.sdk.contract.robot import Frozen, Sha256
 from physai.sdk.policy.header import PROVENANCE_PREFIX, PolicyError, PolicyHeader
 from physai.sdk.policy.parity import SOURCE_KEY, require_made_of
 
@@ -31,8 +31,6 @@ ID_KEY, FACTS_KEY, SIGNATURE_KEY = "run.id", "run.facts", "run.signature"
 MAX_FACTS_BYTES = 4096
 _METADATA_PROPS = 14
 _SIGNATURE_ENTRY = PROVENANCE_PREFIX + SIGNATURE_KEY
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class RunFacts(Frozen):
@@ -51,7 +49,8 @@ class RunFacts(Frozen):
     files: Annotated[dict[Annotated[str, Field(pattern=r"^[ -~]{1,256}$")], Sha256], Field(max_length=16)] = Field(
         default_factory=dict[str, str], exclude_if=lambda files: not files
     )
-    """Hashes of what else it was made from: `task`, `robot`, `twin`, `recordings`, `init_from`, `teacher`."""
+    """Hashes of what else it was made from: `task`, `robot`, `twin`, `recordings`, `init_from`, `teacher`;
+    `preferences` of all that it states of them."""
 
 
 _KIND = DocumentKind(name="run's facts", format_version=1, max_bytes=MAX_FACTS_BYTES, max_depth=4, error=PolicyError)
@@ -105,10 +104,13 @@ def sign_policy(data: bytes, key: Ed25519PrivateKey) -> bytes:
     return data + _field(_METADATA_PROPS, entry)
 
 
-def verify_run(data: bytes | memoryview, header: PolicyHeader, *, source: str) -> None:
+def verify_run(data: bytes | memoryview, header: PolicyHeader, *, source: str) -> Run | None:
     """Check that a policy was exported by the run that it names, if it names one, and not changed since.
 
     That of a quantised policy is left to `named_run`, as it takes the float policy.
+
+    Returns:
+        The run that it names.
 
     Raises:
         PolicyError: facts, id and signature do not belong together; the message has both values.
@@ -116,7 +118,7 @@ def verify_run(data: bytes | memoryview, header: PolicyHeader, *, source: str) -
     run = _stated(header, source)
     signature = header.provenance.get(SIGNATURE_KEY)
     if run is None or (signature is None and SOURCE_KEY in header.provenance):
-        return
+        return run
     remedy = "the file was changed after its export; export the run again"
     if signature is None:
         raise PolicyError(f"{source} names the run {run.id[:12]}… without its signature; {remedy}")
@@ -125,6 +127,7 @@ def verify_run(data: bytes | memoryview, header: PolicyHeader, *, source: str) -
         public_key.verify(_signature_bytes(signature), _digest(data))
     except (ValueError, InvalidSignature):
         raise PolicyError(f"{source} names the run {run.id[:12]}…, which did not sign these bytes; {remedy}") from None
+    return run
 
 
 def _signature_bytes(text: str) -> bytes:

@@ -98,7 +98,7 @@ def _require(requirements: Requirements, verdict: Verdict, robot: str) -> None:
         raise BundleError(f"not signed: {error}") from None
 
 
-_AGREED = ("policy_sha256", "contract_fingerprint", "twin_hash", "gates_sha256", "evidence", "outcome")
+_AGREED = ("policy_sha256", "contract_fingerprint", "twin_hash", "gates_sha256", "evidence", "preferences", "outcome")
 """Fields in which the verdicts of two validators must agree."""
 
 

@@ -291,6 +291,12 @@ def signed_verdict(bundle: Bundle, payload: bytes) -> SignedVerdict:
             f"the verdict is under the contract {verdict.contract_fingerprint}, the bundle's is "
             f"{bundle.manifest.contract_fingerprint}"
         )
+    if verdict.preferences != bundle.preferences:
+        # Software that does not know of preferences judges no policy against its reference.
+        raise AttestationError(
+            f"the verdict states {verdict.preferences!r:.200} of preferences, the policy {bundle.preferences!r:.200}; "
+            "validate again with this version of physai"
+        )
     if not is_unit_of(predicate.robot, bundle.manifest.robot):
         raise AttestationError(f"the verdict is for {predicate.robot}, which is not a {bundle.manifest.robot}")
     return SignedVerdict(verdict, predicate.robot, policy, parse_utc(predicate.expires))

@@ -21,11 +21,10 @@ from physai.sim.calibration.replay.replay import WINDOW_S, replay
 from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.sim.logs import LogError, RobotLog, read_logs
 from physai.sim.robots import Robot, load_robot
-from physai.sim.twin.changes import missing_alternatives
+from physai.sim.twin.claims import contradiction
 from physai.sim.twin.credibility import MIN_WINDOW_S
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.record import Credibility
-from physai.sim.twin.spot_check import spot_check
 from physai.sim.twin.twin import Twin
 
 ROBOTS, QUICK_ROBOTS = 20, 1
@@ -58,7 +57,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         for seed in range(count):
             trial = fitted_trial(seed, Path(folder))
             right = trial.twin.credible()
-            differs = missing_alternatives(trial.twin, trial.robot) or spot_check(trial.twin, trial.robot)
+            differs = contradiction(trial.twin, trial.robot)
             if right.holds and differs:
                 right = Credibility(holds=False, reasons=(differs,))
             accepted += right.holds

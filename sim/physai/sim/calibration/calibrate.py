@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -41,7 +42,7 @@ from physai.sim.logs.overlap import overlapping
 from physai.sim.logs.trajectories import by_trajectory
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
-from physai.sim.twin.parameters import Drive, Parameter, catalogue
+from physai.sim.twin.parameters import Parameter, catalogue
 from physai.sim.twin.record import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
 from physai.sim.twin.spot_check import MOTION_MIN
 from physai.sim.twin.twin import Twin
@@ -153,14 +154,11 @@ def calibrate(
     windows = windows_of(robot, train, window_s, stride_s=0.5 * window_s)
     _require_motion(windows)
     threads = num_threads or len(os.sched_getaffinity(0))
-    saturation, two_rates = servo_saturation(robot, train), bool(robot.model.nu) and at_two_rates(train)
-
-    def parameters_with(model: str) -> tuple[Parameter, ...]:
-        return catalogue(robot, drive, model, saturation=saturation, two_rates=two_rates)
-
+    two_rates = bool(robot.model.nu) and at_two_rates(train)
+    every = partial(catalogue, robot, drive, saturation=servo_saturation(robot, train), two_rates=two_rates)
     search = Search(
         robot=robot,
-        catalogue=lambda model: _select(parameters_with(model), only),
+        catalogue=lambda model: _select(every(model), only),
         windows=windows,
         drive=drive,
         **limits,
@@ -169,30 +167,37 @@ def calibrate(
     )
     chosen = "coulomb" if only and friction == AUTO else friction
     parameters, fitted = fit_friction(search, chosen)
-    home = (folder or Path.cwd()).resolve()
-    twin = Twin(
+    twin = _measured_twin(robot, train, held_out, still, motors=drive == "effort", folder=folder)
+    twin = replace(_with_fit(twin, parameters, fitted), seed=seed)
+    if only:
+        twin = _with_left_out(twin, every(chosen))
+    score = partial(replay, robot=robot, window_s=window_s, seed=seed, num_threads=threads)
+    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads, ray=ray)
+
+
+def _measured_twin(
+    robot: Robot,
+    train: Sequence[RobotLog],
+    held_out: Sequence[RobotLog],
+    still: Sequence[RobotLog],
+    *,
+    motors: bool,
+    folder: Path | None,
+) -> Twin:
+    """Return the nominal robot with what recordings show without a fit; `motors` make their effort of commands."""
+    logs, home = (*train, *held_out), (folder or Path.cwd()).resolve()
+    return Twin(
         robot=robot_reference(robot, home),
         model_sha256=model_fingerprint(robot),
         joint_names=robot.spec.joint_names,
-        parameters=_fitted_parameters(parameters, fitted),
-        covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
         sensors=measured_readings(logs),
         timing=measured_timing(train, held_out),
-        actuators=measured_actuators(train) if drive == "effort" else (),
-        notes=fitted.notes,
+        actuators=measured_actuators(train) if motors else (),
         physai_version=installed_version(),
         software=running_software(),
-        seed=seed,
         folder=str(home),
     )
-    if only:
-        twin = _with_left_out(twin, parameters_with(chosen))
-
-    def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
-        return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
-
-    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads, ray=ray)
 
 
 def _judged(
@@ -212,9 +217,9 @@ def _judged(
     def nominal() -> Any:
         return calibration_model(robot)
 
-    train_score, train_nominal = score(twin, train), score(nominal(), train)
-    held = score(twin, held_out) if held_out else None
-    held_nominal = score(nominal(), held_out) if held_out else None
+    train_score, train_nominal = score(twin, logs=train), score(nominal(), logs=train)
+    held = score(twin, logs=held_out) if held_out else None
+    held_nominal = score(nominal(), logs=held_out) if held_out else None
     commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
         others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads, ray=ray)
@@ -226,7 +231,8 @@ def _judged(
         )
         sent = with_commands(twin, held_out)
         if sent:
-            commanded, commanded_nominal = score(twin, sent, "command"), score(nominal(), sent, "command")
+            commanded = score(twin, logs=sent, drive="command")
+            commanded_nominal = score(nominal(), logs=sent, drive="command")
             driven = twin.model()
             twin.add_motor_inertia(driven)
             others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads, ray=ray)
@@ -331,6 +337,16 @@ def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[Fi
             identified=number in chosen,
         )
         for number, parameter in enumerate(parameters)
+    )
+
+
+def _with_fit(twin: Twin, parameters: Sequence[Parameter], result: Fit) -> Twin:
+    """Return the twin with fitted parameters, their covariance in the parameters' units, and the fit's remarks."""
+    return replace(
+        twin,
+        parameters=_fitted_parameters(parameters, result),
+        covariance=_in_units(parameters, result),
+        notes=result.notes,
     )
 
 

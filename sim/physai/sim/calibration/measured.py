@@ -11,6 +11,7 @@ from physai.sim.logs.signals.lag import LagSummary
 from physai.sim.logs.signals.noise import MIN_STILL_S
 from physai.sim.logs.signals.response import EffortResponse, effort_response
 from physai.sim.logs.signals.speed import Speed, reading_step, speed_origin
+from physai.sim.twin.credibility import FLOOR_STDS
 from physai.sim.twin.record import ActuatorResponse, Interval, JointReading, SensorNoise, Timing
 
 Array = npt.NDArray[np.float64]
@@ -34,12 +35,6 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
 
     names = ("joint_pos_std", "joint_vel_std", "joint_effort_std")
     return SensorNoise(**{name: pooled([getattr(estimate, name) for estimate in estimates]) for name in names})
-
-
-FLOOR_STDS = 5.0
-"""Replay error that the sensor explains, in standard deviations s of a measured position. A parabola through n samples
-within a half width h gives a start speed that is off by about s·(3/n)^½/h, at 0.02 s and 11 samples 26 s per second.
-After 0.25 s that is a root mean square of 26·0.25/3^½ = 3.8 s, together with those of start and end position 4 s."""
 
 
 def error_floors(logs: Sequence[RobotLog]) -> tuple[float, ...]:

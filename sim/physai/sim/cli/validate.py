@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also accept evidence of these origins: stand-in, computer, unknown; robots reject it by default",
     )
     parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy that it must not underperform")
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="POLICY",
+        help="policy that it was fine-tuned from by preferences (default: the one in its run folder)",
+    )
     parser.add_argument("--latency", type=Path, metavar="JSON", help="tick durations measured on the target computer")
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="folder for the report (default: `validation`, next to the policy)"
@@ -85,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         accept=parse_accepted(arguments.accept, option="--accept"),
         latency=None if arguments.latency is None else load_evidence(arguments.latency),
         baseline=arguments.baseline,
+        reference=arguments.reference,
         seed=arguments.seed,
         jobs=arguments.jobs,
         ray=arguments.ray,
@@ -122,6 +129,7 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         robot=None if arguments.robot is None else Path(arguments.robot),
         gates=arguments.gates,
         latency=arguments.latency,
+        reference=arguments.reference,
         options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
         access_token=os.environ.get("PHYSAI_TOKEN"),
         progress=lambda line: print(line, file=sys.stderr, flush=True),
@@ -221,6 +229,10 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")
     lines.append(f"run       {verdict.run or 'unknown: the policy names none'}")
+    if verdict.preferences is not None:
+        learned = verdict.preferences
+        lines.append(f"learned   from preferences {learned.database}, {learned.rater_count} raters {learned.raters}")
+        lines.append(f"          reward model {learned.reward_model}, reference {learned.reference or 'none'}")
     lines.append(f"settings  {verdict.gates_sha256}")
     lines.append(f"report    {report / 'report.html'}")
     return "\n".join(lines)

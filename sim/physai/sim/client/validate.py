@@ -8,7 +8,7 @@ from physai.sdk.base.terminal import printable
 from physai.sdk.policy.header import GOLDEN_FILE
 from physai.sim.client.errors import ServiceError
 from physai.sim.client.service import ServiceClient
-from physai.sim.policies.resolve import find_policy
+from physai.sim.policies.resolve import find_policy, find_reference
 
 
 def validate_on_server(
@@ -20,6 +20,7 @@ def validate_on_server(
     robot: Path | None = None,
     gates: Path | None = None,
     latency: Path | None = None,
+    reference: Path | None = None,
     options: Mapping[str, Any],
     access_token: str | None = None,
     progress: Callable[[str], None],
@@ -36,6 +37,7 @@ def validate_on_server(
         robot: file of the policy's robot, if it is not built in.
         gates: gate settings.
         latency: tick durations measured on the target computer.
+        reference: policy that it was fine-tuned from by preferences; None for the one in its run folder.
         options: `task`, `seed` and `accept` as for `physai sim validate`.
         access_token: token of the service, if it needs one.
         progress: is called with each line of progress.
@@ -49,7 +51,14 @@ def validate_on_server(
     """
     client = ServiceClient(url, access_token=access_token)
     file = find_policy(policy)
-    files = {"policy": file, "golden": file.parent / GOLDEN_FILE, "twin": twin, "gates": gates, "latency": latency}
+    files = {
+        "policy": file,
+        "golden": file.parent / GOLDEN_FILE,
+        "reference": find_reference(file, reference),
+        "twin": twin,
+        "gates": gates,
+        "latency": latency,
+    }
     # The golden outputs are optional; everything else that was named must exist.
     uploads = {
         key: client.upload(path)

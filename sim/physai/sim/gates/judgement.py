@@ -64,6 +64,7 @@ def judge(
         physai_version=version("physai-sdk"),
         device=None if context.subject.device.kind == "cpu" else str(context.subject.device),
         run=context.subject.run,
+        preferences=context.subject.preferences,
         software=running_software(),
     )
 

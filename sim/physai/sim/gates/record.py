@@ -25,7 +25,7 @@ from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sim.gates.checks.gate import Context
 from physai.sim.gates.execution.batch import Arm, Batch, BatchResult
 from physai.sim.gates.execution.store import Store
-from physai.sim.gates.execution.subject import QUANTISED_FILE, ValidationSubject
+from physai.sim.gates.execution.subject import QUANTISED_FILE, ValidationSubject, stated_preferences
 from physai.sim.gates.execution.workers import play
 from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import all_gates, find_all
@@ -39,7 +39,9 @@ FOLDER = "record"
 REPLAYS = 3
 """Batches replayed before a verdict is signed."""
 
-_INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE, _BASELINE_FILE = "inputs.json", "twin.json", "latency.json", "baseline.onnx"
+_INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE = "inputs.json", "twin.json", "latency.json"
+_COMPARED: dict[Arm, str] = {"baseline": "baseline.onnx", "reference": "reference.onnx"}
+"""Files of policies that are not in the bundle."""
 _MAX_INPUTS_BYTES = 1 << 18
 
 
@@ -70,8 +72,9 @@ def write_record(report: Path, store: Store, context: Context, evidence: Latency
         save_twin(subject.twin, store.folder / _TWIN_FILE)
         if evidence is not None:
             save_evidence(evidence, store.folder / _LATENCY_FILE)
-        if "baseline" in subject.arms:
-            write_atomic(store.folder / _BASELINE_FILE, subject.arms["baseline"])
+        for arm, name in _COMPARED.items():
+            if arm in subject.arms:
+                write_atomic(store.folder / name, subject.arms[arm])
         store.move(folder)
     except OSError as error:
         raise RecordError(f"{folder}: cannot be written: {error.strerror}") from None
@@ -162,10 +165,11 @@ def _context(
     recorded = {name: cast("str | None", inputs.get(name)) for name in ("task", "robot", "preset")}
     run = run_folder_of(folder.parent)
     origin = choose_task_source(recorded, source=source, task=task, robot=robot, run=run)
-    latency, baseline = folder / _LATENCY_FILE, folder / _BASELINE_FILE
+    latency = folder / _LATENCY_FILE
     arms = _arms(members, stated.policy_sha256, compared="quantised" in inputs.get("arms", ["quantised"]))
-    if baseline.is_file():
-        arms["baseline"] = _read(baseline, MAX_POLICY_BYTES)
+    for arm, name in _COMPARED.items():
+        if (folder / name).is_file():
+            arms[arm] = _read(folder / name, MAX_POLICY_BYTES)
     subject = ValidationSubject(
         path=folder.parent / POLICY_FILE,
         origin=origin,
@@ -174,6 +178,7 @@ def _context(
         seed=inputs["seed"],
         golden=members.get(GOLDEN_FILE),
         device=device,
+        preferences=stated_preferences(arms, source=str(folder.parent)),
     )
     accept: tuple[OriginKind, ...] = parse_accepted(",".join(inputs["accept"]), option=source)
     settings = parse_gates(inputs["gates"], source=source)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
 from physai.sim.policies.kept_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
@@ -17,6 +18,10 @@ from physai.sim.tasks.task import Task
 
 EXPORT_FOLDER = "export"
 """Subfolder of a run that `physai export` writes to."""
+
+
+REFERENCE_FOLDER = "reference"
+"""Folder in the folder of a fine-tuned run that holds the policy that was fine-tuned, as it was exported."""
 
 
 def find_policy(path: Path) -> Path:
@@ -33,6 +38,31 @@ def find_policy(path: Path) -> Path:
     if not path.is_file():
         raise PhysaiError(f"{path} is neither a run folder nor an exported policy; train one with: physai train TASK")
     return path
+
+
+def find_reference(policy: Path, given: Path | None) -> Path | None:
+    """The file of the policy that another one was fine-tuned from by preferences.
+
+    Args:
+        policy: file of the fine-tuned policy.
+        given: run folder or file that the user gives; None for the one in the policy's run folder.
+
+    Returns:
+        None if the policy names no reference, or its run folder has none. Whether it is the right one is left to
+        `physai.sim.gates.execution.subject.stated_preferences`.
+
+    Raises:
+        PhysaiError: there is no policy at the path that is given.
+    """
+    if given is not None:
+        return find_policy(given)
+    run = policy.parent.parent if policy.parent.name == EXPORT_FOLDER else policy.parent
+    file = run / REFERENCE_FOLDER / POLICY_FILE
+    # A malformed policy is reported by the contract gate.
+    with suppress(ContractError):
+        if file.is_file() and f"{PROVENANCE_PREFIX}{PREFIX}reference" in read_onnx_metadata(policy):
+            return file
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from physai.sim.preferences.store import Answer, Pair
+from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.stats.statistics import clopper_pearson
 
 

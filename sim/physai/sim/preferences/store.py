@@ -7,15 +7,16 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from physai.sim.database import connect
+from physai.sim.preferences.answers import Answer, Pair, Question, require_answer, require_name
 from physai.sim.preferences.segment import (
     MAX_DOCUMENT,
     DatabaseError,
@@ -31,59 +32,9 @@ from physai.sim.preferences.tables import AnswerRow, Base, FitRow, LayoutRow, Pa
 
 FORMAT_VERSION = 1
 MAX_SEGMENTS = 1_000_000
-MAX_NAME = 64
 MAX_IN_QUERY = 500
 
-Choice = Literal["left", "right", "equal", "cannot_tell"]
-Method = Literal["disagreement", "random", "uniform"]
-Preference = Literal["first", "second", "equal", "cannot_tell"]
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two segments by number, and how they were chosen."""
-
-    id: int = 0
-    """Given by the database."""
-    first: int
-    second: int
-    method: Method
-    score: float | None = None
-    repeat_of: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A pair as one rater sees it."""
-
-    pair: int
-    left: int
-    """Number of the segment on the left."""
-    right: int
-    swapped: bool
-    """Whether the pair's second segment is on the left."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a rater said of a question."""
-
-    key: str
-    """Chosen by the sender, unique: the same answer sent twice is stored once."""
-    pair: int
-    rater: str
-    choice: Choice
-    swapped: bool
-    latency_s: float | None = None
-    """Time from showing the pair to the answer [s]."""
-
-    @property
-    def preference(self) -> Preference:
-        """The choice in terms of the pair."""
-        if self.choice in ("equal", "cannot_tell"):
-            return self.choice
-        return "first" if (self.choice == "left") != self.swapped else "second"
 
 
 class PreferenceStore:
@@ -229,7 +180,7 @@ class PreferenceStore:
 
     def open_questions(self, rater: str, *, limit: int) -> list[Question]:
         """The first pairs that a rater has not answered, in the order in which they are asked."""
-        _require_name("rater", rater)
+        require_name("rater", rater)
 
         def work(session: Session) -> list[Question]:
             open_ = select(PairRow).where(PairRow.id.not_in(_answered(rater))).order_by(PairRow.id).limit(limit)
@@ -243,7 +194,7 @@ class PreferenceStore:
         Raises:
             PreferenceError: there is no such pair.
         """
-        _require_name("rater", rater)
+        require_name("rater", rater)
 
         def work(session: Session) -> Question:
             row = session.get(PairRow, pair)
@@ -286,7 +237,7 @@ class PreferenceStore:
         Raises:
             PreferenceError: the key belongs to another answer, the rater has answered this pair, or a value is invalid.
         """
-        _check(answer)
+        require_answer(answer)
 
         def work(session: Session) -> bool:
             known = session.get(AnswerRow, answer.key)
@@ -307,8 +258,12 @@ class PreferenceStore:
 
         return self._run(work)
 
-    def withdraw(self, key: str) -> None:
+    def withdraw(self, key: str, *, rater: str | None = None) -> None:
         """Undoes an answer; its row remains, and the pair is asked again.
+
+        Args:
+            key: of the answer.
+            rater: whose answer it must be; None for anyone's.
 
         Raises:
             PreferenceError: there is no such answer.
@@ -316,7 +271,7 @@ class PreferenceStore:
 
         def work(session: Session) -> None:
             row = session.get(AnswerRow, key)
-            if row is None:
+            if row is None or rater not in (None, row.rater):
                 raise PreferenceError(f"there is no answer {key!r:.80}")
             if row.withdrawn is None:
                 row.withdrawn = time.time()
@@ -408,19 +363,5 @@ def _answer(row: AnswerRow) -> Answer:
     answer = Answer(
         key=row.key, pair=row.pair, rater=row.rater, choice=choice, swapped=row.swapped, latency_s=row.latency_s
     )
-    _check(answer)
+    require_answer(answer)
     return answer
-
-
-def _require_name(what: str, name: str) -> None:
-    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
-        raise PreferenceError(f"a {what} has 1 to {MAX_NAME} printable characters, got {name!r:.100}")
-
-
-def _check(answer: Answer) -> None:
-    _require_name("key", answer.key)
-    _require_name("rater", answer.rater)
-    if answer.choice not in get_args(Choice):
-        raise PreferenceError(f"an answer is one of {', '.join(get_args(Choice))}, got {answer.choice!r:.40}")
-    if answer.latency_s is not None and not 0.0 <= answer.latency_s <= 1e6:
-        raise PreferenceError(f"a latency lies in 0 … 1e6 s, got {answer.latency_s}")

@@ -21,11 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import unknown_name
+from physai.sim.preferences.answers import Preference
 from physai.sim.preferences.segment import PreferenceError
-from physai.sim.preferences.store import Preference
 
 Rewards = npt.NDArray[np.float64]
 MAX_BETA = 1e6
+SIMULATED = "simulated-"
+"""Begins the name of a rater that is a simulated teacher."""
 
 
 @dataclass(frozen=True, kw_only=True)

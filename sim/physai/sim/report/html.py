@@ -170,6 +170,8 @@ def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
         ("software", str(verdict.software or "unknown")),
         ("with", ", ".join(f"{name} {version}" for name, version in sorted(verdict.versions.items()))),
     )
+    learned = {} if verdict.preferences is None else verdict.preferences.entries
+    rows = (*rows, *((name.replace(".", " "), value) for name, value in learned.items()))
     yield "<h2>Provenance</h2><table><tbody>"
     for label, value in rows:
         yield f'<tr><td class="soft">{escape(label)}</td><td class="hash">{escape(value)}</td></tr>'

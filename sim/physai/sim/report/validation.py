@@ -50,6 +50,8 @@ class ValidationOptions:
     latency: LatencyEvidence | None = None
     baseline: Path | None = None
     """Older policy that this one must not be inferior to."""
+    reference: Path | None = None
+    """Policy that this one was fine-tuned from by preferences; None for that in its run folder."""
     seed: int = 0
     jobs: int | None = 1
     """Workers; the verdict does not depend on their number. None for one, with Ray for one per processor."""
@@ -111,7 +113,13 @@ def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> Valida
     origin = find_origin(path, task=options.task, robot=options.robot)
     twin = nominal_twin(origin.load().robot) if twin is None else twin
     subject = open_subject(
-        path, twin, origin=origin, baseline=options.baseline, seed=options.seed, device=options.device
+        path,
+        twin,
+        origin=origin,
+        baseline=options.baseline,
+        reference=options.reference,
+        seed=options.seed,
+        device=options.device,
     )
     for data in subject.arms.values():
         # The contract gate reports these two errors. A graph that hangs or exhausts memory must not reach any gate, so

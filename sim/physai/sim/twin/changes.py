@@ -156,7 +156,9 @@ def delay_changes(twin: Twin, model: Any) -> Iterator[tuple[str, float]]:
 
 
 def missing_alternatives(twin: Twin, robot: Robot) -> str:
-    """Return which comparisons a twin of this robot does not state, or "".
+    """Return which comparisons a twin of this robot does not state, or states without being asked for, or "".
+
+    Comparisons that do not follow from the twin's parameters were made with other ones.
 
     Raises:
         TwinError: the twin is of another robot.
@@ -176,8 +178,18 @@ def _missing(residuals: Residuals | None, expected: list[str], how: str) -> str:
     stated = {alternative.name for alternative in residuals.alternatives}
     missing = [name for name in expected if name not in stated]
     if not missing:
-        return ""
+        return _unexpected(residuals, expected, how)
     return (
         f"it states no comparison{how} with {len(missing)} of {len(expected)} changed twins, the first of them with "
         f"{missing[0]}; calibrate again"
+    )
+
+
+def _unexpected(residuals: Residuals, expected: list[str], how: str) -> str:
+    others = [one.name for one in residuals.alternatives if one.name not in set(expected)]
+    if not others:
+        return ""
+    return (
+        f"it states {len(others)} comparisons{how} that its parameters do not ask for, the first of them with "
+        f"{others[0]}: its parameters are not those that were compared; calibrate again"
     )

@@ -11,6 +11,10 @@ ERROR_FLOOR_MAX = 0.01
 """Maximum of the error that the sensors explain, see `Residuals.floor` [rad or m]. A twin file cannot state more."""
 SLIDE_FLOOR_MAX = 0.001
 """The same for a prismatic joint [m], where the kinds of the joints are known: fingers travel some millimetres."""
+FLOOR_STDS = 5.0
+"""Replay error that the sensor explains, in standard deviations s of a measured position. A parabola through n samples
+within a half width h gives a start speed that is off by about s·(3/n)^½/h, at 0.02 s and 11 samples 26 s per second.
+After 0.25 s that is a root mean square of 26·0.25/3^½ = 3.8 s, together with those of start and end position 4 s."""
 MIN_WINDOW_S = 0.2
 """Minimum length of windows of a credible replay [s]; in shorter ones even wrong models err little."""
 MIN_RECORDINGS = 2
@@ -118,7 +122,7 @@ def _better_alternatives(residuals: Residuals) -> list[str]:
 def _from_commands(twin: TwinRecord, error_bounds: Mapping[str, float]) -> list[str]:
     found = twin.command_residuals
     if found is None:
-        return []
+        return _untested_motors(twin)
     limits = {**bounds(found), **error_bounds}
     worse = [
         f"{name}: replays worse than an ideal motor by {-gain.value:.4f} ({-gain.hi:.4f} to {-gain.lo:.4f})"
@@ -127,6 +131,24 @@ def _from_commands(twin: TwinRecord, error_bounds: Mapping[str, float]) -> list[
     ]
     doubts = _too_large(found, limits) + worse + _better_alternatives(found)
     return [f"driven by commands, {doubt}" for doubt in doubts]
+
+
+def _untested_motors(twin: TwinRecord) -> list[str]:
+    """Return what a twin without a replay from commands states that only commands show.
+
+    Its motors' response and its lag do not affect replays of measured efforts, so nothing else tests them.
+    """
+    by_command = any(parameter.name == DELAY for parameter in twin.parameters)
+    held_out = None if twin.residuals is None else twin.residuals.command_lag
+    late = twin.timing.command_lag_mean_s is not None or held_out is not None
+    if by_command or not (twin.actuators or late):
+        return []
+    joints = ", ".join(response.joint for response in twin.actuators)
+    stated = f"how the motors of {joints} follow commands" if joints else "how late efforts follow commands"
+    return [
+        f"it states {stated}, but no replay from commands, which alone tests that: fit and hold out recordings whose "
+        "effort commands change in steps (physai sim record --steps 0.1), and calibrate again"
+    ]
 
 
 def enough_recordings(twin: TwinRecord) -> bool:

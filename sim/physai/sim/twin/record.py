@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.robot import MAX_JOINTS, Finite, Frozen, Label, Name, NonNegative, Positive
 from physai.sdk.evidence.origin import Origin, combine_origins
+from physai.sim.twin.interval import Interval, require_difference, require_rmse
 
 Array = npt.NDArray[np.float64]
 
@@ -89,21 +90,6 @@ class JointReading(Frozen):
     joint_vel_span: Annotated[int, Field(ge=0, le=64)] = 0
     joint_vel_time_constant_s: NonNegative = 0.0
     """Of a first-order low-pass filter on the difference [s]; 0 for none."""
-
-
-class Interval(Frozen):
-    """A measured value and its 95 % bootstrap interval."""
-
-    value: Finite
-    lo: Finite
-    hi: Finite
-
-    @model_validator(mode="after")
-    def _is_ordered(self) -> Self:
-        # The value may be outside: an interval of resampled values need not contain that of the original sample.
-        if not self.lo <= self.hi:
-            raise ValueError(f"an interval begins at {self.lo}, above its end {self.hi}")
-        return self
 
 
 class ActuatorResponse(Frozen):
@@ -194,9 +180,20 @@ class Residuals(Frozen):
         # Bounds go by name.
         if len(set(self.joint_names)) != len(self.joint_names):
             raise ValueError("a joint occurs twice in the residuals")
-        below = [error.lo for error in (*self.twin, *self.nominal) if error.lo < 0.0]
-        if below:
-            raise ValueError(f"a root mean square error may not be below 0, got {below[0]}")
+        require_rmse("a root mean square error", (*self.twin, *self.nominal))
+        require_rmse("a changed twin's ratio", [alternative.ratio for alternative in self.alternatives])
+        lag = self.command_lag
+        if lag is not None and not lag.lo <= lag.value <= lag.hi:
+            raise ValueError(f"a command lag of {lag.value:g} s is outside its interval, {lag.lo:g} to {lag.hi:g} s")
+        names = [alternative.name for alternative in self.alternatives]
+        if len(set(names)) != len(names):
+            raise ValueError("a changed twin occurs twice in the residuals")
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_gains_of_its_errors(self) -> Self:
+        for name, twin, nominal, gain in zip(self.joint_names, self.twin, self.nominal, self.gain, strict=True):
+            require_difference(name, gain, nominal, twin)
         return self
 
 
@@ -272,6 +269,13 @@ class Logs(Frozen):
 
     train: Annotated[tuple[LogRecord, ...], Field(max_length=MAX_LOGS)] = ()
     held_out: Annotated[tuple[LogRecord, ...], Field(max_length=MAX_LOGS)] = ()
+
+    @model_validator(mode="after")
+    def _counts_each_once(self) -> Self:
+        for logs in (self.train, self.held_out):
+            if len({log.sha256 for log in logs}) != len(logs):
+                raise ValueError("a recording occurs twice")
+        return self
 
 
 class Credibility(Frozen):

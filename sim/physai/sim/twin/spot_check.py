@@ -16,7 +16,7 @@ from physai.sim.robots import Robot
 from physai.sim.robots.spec import has_floating_base, joint_actuator, joint_ids
 from physai.sim.twin.credibility import SLIDE_FLOOR_MAX, bounds
 from physai.sim.twin.models import calibration_model
-from physai.sim.twin.record import ReplaySample, Residuals
+from physai.sim.twin.record import MAX_NUMBERS, ReplaySample, Residuals
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -29,21 +29,32 @@ ROUNDING = 1e-6
 """Share of a window by which rounding may put its last sample after its end."""
 EXCESS = 2.0
 """Maximum error of the sample as a multiple of the bound: a few windows may be among the worse ones."""
-
-
+WINDOWS = 8
+"""Number of windows in a twin file."""
 MOTION_SHARE = 0.1
 """Minimum motion of each joint in the sample as a share of its motion in all held-out windows."""
 MOTION_MIN = 2e-3
 """Minimum root mean square motion in windows of the joint that moves most [rad or m]; a fit needs as much."""
 
 
+def sample_size(model: Any, window_s: float) -> int:
+    """Return the number of windows of a sample; fewer than `WINDOWS` if their controls would be too many numbers."""
+    steps = max(1, round(window_s / float(model.opt.timestep)))
+    return min(WINDOWS, MAX_NUMBERS // max(1, steps * max(1, int(model.nu))))
+
+
 def sample_motion(sample: ReplaySample, *, floating: bool) -> Array:
     """Return the root mean square displacement from the windows' starts, one per error of `sample_error`."""
+    return np.sqrt(squared_motion(sample, floating=floating).mean(axis=0))
+
+
+def squared_motion(sample: ReplaySample, *, floating: bool) -> Array:
+    """Return the mean square displacement from each window's start, shape (W, S) as of `sample_squares`."""
     count = len(sample.target[0]) // len(sample.sample_s[0])
     target = np.array(sample.target).reshape(len(sample.target), -1, count)
     start = np.broadcast_to(np.array(sample.start)[:, None, :count], target.shape)
     moved = _pose_errors(start, target) if floating else target - start
-    return np.sqrt((moved**2).mean(axis=(0, 1)))
+    return (moved**2).mean(axis=1)
 
 
 def _still(sample: ReplaySample, residuals: Residuals, *, floating: bool) -> str:
@@ -64,6 +75,11 @@ def _still(sample: ReplaySample, residuals: Residuals, *, floating: bool) -> str
 
 
 def sample_error(sample: ReplaySample, model: Any) -> Array:
+    """Return the root mean square position error of the windows of a sample [rad or m], see `sample_squares`."""
+    return np.sqrt(sample_squares(sample, model).mean(axis=0))
+
+
+def sample_squares(sample: ReplaySample, model: Any) -> Array:
     """Replay the windows of a sample.
 
     Args:
@@ -71,13 +87,14 @@ def sample_error(sample: ReplaySample, model: Any) -> Array:
         model: compiled model of the twin.
 
     Returns:
-        Root mean square position error [rad or m] in the order of `Residuals.joint_names`: of a floating base distance
-        and angle, then the joints. Infinite if the model diverges, or does not have the sample's joints and actuators.
+        Mean square position error of each of the W windows [rad² or m²], shape (W, S), in the order of
+        `Residuals.joint_names`: of a floating base distance and angle, then the joints. Infinite if the model diverges,
+        or does not have the sample's joints and actuators.
     """
     joints, floating = joint_ids(model), has_floating_base(model)
     qpos = [*range(7 if floating else 0), *(int(model.jnt_qposadr[j]) for j in joints)]
     dofs = [*range(6 if floating else 0), *(int(model.jnt_dofadr[j]) for j in joints)]
-    count, unknown = len(qpos), np.full(len(joints) + (2 if floating else 0), np.inf)
+    count, unknown = len(qpos), np.full((len(sample.start), len(joints) + 2 * floating), np.inf)
     start, sample_s = np.array(sample.start), np.array(sample.sample_s)
     controls, target = np.array(sample.controls), np.array(sample.target)
     if (
@@ -101,7 +118,7 @@ def sample_error(sample: ReplaySample, model: Any) -> Array:
     ]
     path, target = np.moveaxis(np.array(replayed, dtype=np.float64), 1, 2), target.reshape(len(start), -1, count)
     errors = _pose_errors(path, target) if floating else path - target
-    return np.sqrt((errors**2).mean(axis=(0, 1)))
+    return (errors**2).mean(axis=1)
 
 
 def _pose_errors(path: Array, target: Array) -> Array:

@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
-from physai.sim.workers.ray_environment import restored_environment
+from physai.sim.workers.ray_environment import has_token, restored_environment
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
@@ -112,6 +112,22 @@ def _require_answer(address: str) -> None:
         ) from error
 
 
+def _require_token(ray: Any, address: str) -> None:
+    """Refuses a cluster that refuses this process's token: `ray.init` tries for 20 s, and then does not say why."""
+    # What `ray.init` asks the head with; Ray has no public way to ask once.
+    from ray._raylet import GcsClient  # type: ignore[import-untyped]
+
+    client: Any = GcsClient
+    try:
+        client(address=address)
+    except ray.exceptions.AuthenticationError as error:
+        mine = "a token that is not its own" if has_token() else "no token"
+        raise ClusterError(
+            f"--ray {address}: the cluster refuses this computer, which has {mine}; copy ~/.ray/auth_token of the "
+            "cluster's first computer here, or put it into RAY_AUTH_TOKEN"
+        ) from error
+
+
 def _connect(ray: Any, address: str, processors: int) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     named = os.environ.get("RAY_ADDRESS")
@@ -125,6 +141,7 @@ def _connect(ray: Any, address: str, processors: int) -> None:
     if joined != "local":
         _require_answer(joined)
         try:
+            _require_token(ray, joined)
             ray.init(address=joined, **quiet)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ClusterError(

@@ -19,7 +19,7 @@ def restored_environment() -> Generator[None]:
     before = dict(os.environ)
     # `ray start --head` protects a cluster as soon as there is a token, but who joins it presents the token only then.
     # Ray reads the mode when it is imported; later it is left to Ray, which would take ours for that of the import.
-    if "ray" not in sys.modules and _has_token():
+    if "ray" not in sys.modules and has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     # Ray reads the token once per process, so the next cluster that this one starts has to have the same.
     if _TOKEN in _used:
@@ -34,6 +34,7 @@ def restored_environment() -> Generator[None]:
         os.environ.update(before)
 
 
-def _has_token() -> bool:
+def has_token() -> bool:
+    """Whether Ray finds a token for this process: in a variable, a file that one names, or in the home folder."""
     named = any(os.environ.get(name) for name in (_TOKEN, "RAY_AUTH_TOKEN_PATH"))
     return named or Path("~/.ray/auth_token").expanduser().is_file()

@@ -14,6 +14,7 @@ from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import MissingExtraError, TaskError
 from physai.sdk.base.isolation import ApartError
 from physai.sdk.cli.parser import Parser
+from physai.sdk.evidence.preferences import StatedPreferencesError
 from physai.sdk.evidence.verdict import Verdict, load_verdict, save_verdict
 from physai.sdk.onnx import trial as onnx_trial
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
@@ -91,6 +92,38 @@ def test_a_graph_quantised_after_the_run_leaves_its_verdict_as_it_is(
     inputs.write_text(json.dumps(json.loads(inputs.read_text()) | {"arms": 3}))
     with pytest.raises(RecordError, match="arms is malformed"):
         rederive(report, later, task=TASK)
+
+
+def test_the_record_holds_the_reference(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    reference = write_policy("tuned/reference")
+    stated = {
+        **{f"preferences.{name}": digit * 64 for name, digit in (("database", "a"), ("raters", "b"))},
+        **{f"preferences.{name}": "1" for name in ("answers", "rater_count", "simulated", "held_out")},
+        "preferences.reward_model": "c" * 64,
+        "preferences.reference": sha256_hex(reference.read_bytes()),
+    }
+    policy = write_policy("tuned/export", stiffness=12.1, provenance=stated)
+    report = run(policy)
+    verdict = load_verdict(report)
+    assert verdict.preferences is not None
+    assert verdict.preferences.entries == stated
+    gate = next(gate for gate in verdict.gates if gate.gate == "non-inferiority")
+    assert (gate.outcome, gate.measured[0].name) == ("PASS", "drop.reference")
+    assert rederive(report, members_of(policy), task=TASK, replays=None) == verdict
+    # What a verdict states is derived again, too.
+    save_verdict(verdict.model_copy(update={"preferences": None}), report / "verdict.json")
+    with pytest.raises(RecordError, match="states preferences None"):
+        rederive(report, members_of(policy), task=TASK, replays=1)
+    save_verdict(verdict, report / "verdict.json")
+    recorded = report / FOLDER / "reference.onnx"
+    assert recorded.read_bytes() == reference.read_bytes()
+    # An easier one.
+    recorded.write_bytes(write_policy("worse", stiffness=3.0).read_bytes())
+    with pytest.raises(StatedPreferencesError, match="was fine-tuned from the policy with SHA-256"):
+        rederive(report, members_of(policy), task=TASK, replays=1)
+    recorded.unlink()
+    with pytest.raises(RecordError, match="differ in gate non-inferiority"):
+        rederive(report, members_of(policy), task=TASK, replays=1)
 
 
 def test_a_verdict_alone_is_not_believed(write_policy: Writer, run: Callable[[Path], Path], tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from physai.sim.preferences.answers import Pair
 from physai.sim.preferences.segment import Layout, Segment
-from physai.sim.preferences.store import Pair, PreferenceStore
+from physai.sim.preferences.store import PreferenceStore
 
 LAYOUT = Layout(task="t", fingerprint="f", step_dt=0.1, steps=1, qpos=1, critic=1, actions=1, terms=("reward",))
 PAIRS, KILLS = 2000, 8
@@ -20,7 +21,8 @@ PAIRS, KILLS = 2000, 8
 RATER = """
 import sys
 from pathlib import Path
-from physai.sim.preferences.store import Answer, PreferenceStore
+from physai.sim.preferences.answers import Answer
+from physai.sim.preferences.store import PreferenceStore
 
 store = PreferenceStore(Path(sys.argv[1]))
 while (question := store.next_question("ann")) is not None:

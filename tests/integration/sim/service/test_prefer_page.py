@@ -16,9 +16,13 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.support.chromium import Browser, chromium, needs_chromium
 
 from physai.sdk.cli.main import main
+from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import Layout, Segment
-from physai.sim.preferences.store import Answer, Pair, PreferenceStore
+from physai.sim.preferences.store import PreferenceStore
+from physai.sim.service.auth.tokens import Scope, TokenStore
+from physai.sim.service.database.engine import open_database
 from physai.sim.service.process import ServiceProcess
+from physai.sim.service.settings import default_database
 from physai.sim.tasks.registry import load_task
 
 PAIRS, STEPS = 100, 25
@@ -218,6 +222,68 @@ def test_a_damaged_database_is_named(service: ServiceProcess, database: Preferen
     ):
         assert said.status_code == 503
         assert "answers.db cannot be used" in said.json()["detail"]
+
+
+Guarded = tuple[ServiceProcess, dict[str, dict[str, str]]]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, database: PreferenceStore) -> Generator[Guarded]:
+    """A service that requires tokens, with the headers of two raters and of one who looks on."""
+    data = tmp_path / "guarded"
+    data.mkdir()
+    store = TokenStore(open_database(default_database(data)))
+    scopes: dict[str, Scope] = {"ann": "run", "bob": "run", "eve": "read"}
+    headers = {name: {"authorization": f"Bearer {store.create(name, scope)}"} for name, scope in scopes.items()}
+    running = ServiceProcess(data, workers=0, preferences=database.path)
+    running.start()
+    yield running, headers
+    running.stop()
+
+
+def test_a_token_answers_in_its_own_name(guarded: Guarded, database: PreferenceStore) -> None:
+    service, tokens = guarded
+    url = f"{service.url}/v1/preferences"
+    answer = {"key": "k" * 8, "pair": 1, "rater": "ann", "answer": "left", "latency_s": 1.0}
+    assert httpx.get(f"{url}/rater").status_code == 401
+    assert httpx.get(f"{url}/rater", headers=tokens["eve"]).json() == {"rater": "eve"}
+    said = httpx.post(f"{url}/answers", json=answer, headers=tokens["bob"])
+    assert said.status_code == 403
+    assert "'bob' answers in its own name, not as 'ann'" in said.json()["detail"]
+    assert httpx.post(f"{url}/answers", json={**answer, "rater": "eve"}, headers=tokens["eve"]).status_code == 403
+    assert database.answers() == []
+    assert httpx.post(f"{url}/answers", json=answer, headers=tokens["ann"]).json() == {"stored": True}
+    assert httpx.get(f"{url}/next", params={"rater": "ann"}, headers=tokens["bob"]).status_code == 403
+    assert httpx.get(f"{url}/next", params={"rater": "bob"}, headers=tokens["bob"]).json()["pair"]["id"] == 1
+    # Neither are answers of others taken back; whether there is one is not told.
+    assert httpx.post(f"{url}/undo", json={"key": "k" * 8}, headers=tokens["bob"]).status_code == 404
+    assert [answer.rater for answer in database.answers()] == ["ann"]
+    assert httpx.post(f"{url}/undo", json={"key": "k" * 8}, headers=tokens["ann"]).status_code == 200
+    assert database.answers() == []
+
+
+def test_without_tokens_a_name_is_chosen(service: ServiceProcess) -> None:
+    assert httpx.get(f"{service.url}/v1/preferences/rater").json() == {"rater": None}
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_page_answers_in_the_name_of_the_token(guarded: Guarded, database: PreferenceStore) -> None:
+    service, tokens = guarded
+    with chromium() as browser:
+        browser.get(f"{service.url}/prefer")
+        for name in ("ann", "bob"):
+            token = tokens[name]["authorization"].removeprefix("Bearer ")
+            browser.execute_script("sessionStorage.setItem('physai-token', arguments[0])", token)
+            if name == "bob":
+                # An answer of ann's that was not sent is not sent in bob's name, and holds nothing up.
+                unsent = '[{"key": "uuuuuuuu", "pair": 2, "rater": "ann", "answer": "left", "latency_s": 1}]'
+                browser.execute_script("localStorage.setItem('physai-unsent-answers', arguments[0])", unsent)
+            browser.get(f"{service.url}/prefer")
+            asked(browser, 1)
+            ActionChains(browser).send_keys(Keys.ARROW_LEFT).perform()
+            asked(browser, 2)
+    assert [(answer.pair, answer.rater) for answer in database.answers()] == [(1, "ann"), (1, "bob")]
 
 
 def test_what_it_refuses(service: ServiceProcess, database: PreferenceStore) -> None:

@@ -56,7 +56,8 @@ def test_equal_input_gives_equal_bytes(workshop: Workshop) -> None:
     assert bundle.sha256 == sha256(data).hexdigest()
     assert bundle.id == sha256(bundle.members["manifest.json"]).hexdigest()
     assert bundle.digests["policy.onnx"] == sha256(members["policy.onnx"]).hexdigest()
-    assert list(bundle.digests) == ["manifest.json", "contract.json", "policy.onnx", "golden.npz", "safety.json"]
+    names = ["manifest.json", "contract.json", "policy.onnx", "golden.npz", "safety.json", "MODEL_CARD.md"]
+    assert list(bundle.digests) == names
 
 
 def test_contract_and_limits_come_from_the_policy(workshop: Workshop) -> None:

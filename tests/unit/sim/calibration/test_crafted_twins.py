@@ -208,7 +208,7 @@ def test_windows_of_another_length_are_no_sample_of_the_errors(twin: Twin, pendu
 def test_a_sample_is_compared_until_its_end(twin: Twin, pendulum: Robot) -> None:
     assert twin.sample is not None
     early = tuple(0.4 * time for time in twin.sample.sample_s[0])
-    other = replace(twin, sample=twin.sample.model_copy(update={"sample_s": (early,)}))
+    other = replace(twin, sample=twin.sample.model_copy(update={"sample_s": (early,) * len(twin.sample.start)}))
     assert "are not of the 0.25 s" in spot_check(other, pendulum)
 
 

@@ -21,14 +21,14 @@ from physai.sim.calibration.excitation import design_excitation
 from physai.sim.calibration.fit.friction_choice import Search, compare, fit_friction
 from physai.sim.calibration.fit.problem import Problem
 from physai.sim.calibration.replay.replay import ReplayScore, replay, score_record, windows_of
-from physai.sim.calibration.replay.sample import WINDOWS, replay_sample
+from physai.sim.calibration.replay.sample import replay_sample
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
 from physai.sim.twin.changes import MAX_SINGLE_JOINTS, model_changes
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Parameter, catalogue
 from physai.sim.twin.record import MAX_ALTERNATIVES, Alternative, Interval
-from physai.sim.twin.spot_check import spot_check
+from physai.sim.twin.spot_check import WINDOWS, spot_check
 from physai.sim.twin.twin import Twin, load_twin, save_twin
 
 Array = NDArray[np.float64]

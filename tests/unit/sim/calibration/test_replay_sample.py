@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from physai.sim.calibration.replay.sample import WINDOWS, moving_windows
+from physai.sim.calibration.replay.sample import moving_windows
 from physai.sim.calibration.replay.windows import cut
 from physai.sim.logs import RobotLog
+from physai.sim.twin.spot_check import WINDOWS
 
 
 def test_a_joint_that_moves_only_once_is_in_the_sample() -> None:

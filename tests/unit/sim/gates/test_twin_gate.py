@@ -57,13 +57,13 @@ def checked(bench: Any, write_policy: Writer, *verdicts: ClosedLoopVerdict) -> A
 def test_without_recorded_runs_the_replay_decides(bench: Any, write_policy: Writer) -> None:
     finding = checked(bench, write_policy)
     assert finding.outcome is VerdictOutcome.PASS
-    assert finding.message.startswith("evidence: effort replay; ")
+    assert finding.message.startswith("evidence: effort replay, command replay; ")
 
 
 def test_a_reproduced_policy_is_named_as_evidence(bench: Any, write_policy: Writer) -> None:
     finding = checked(bench, write_policy, "reproduced", "undecided")
     assert finding.outcome is VerdictOutcome.PASS
-    assert finding.message.startswith("evidence: effort replay, closed loop; ")
+    assert finding.message.startswith("evidence: effort replay, command replay, closed loop; ")
     measured = {measurement.name: measurement for measurement in finding.measured}
     assert measured["closed_loop1.robot"].value == 1.0
     # Clopper-Pearson for 8 of 8: 0.025^(1/8).

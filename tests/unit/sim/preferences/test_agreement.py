@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from physai.sim.preferences.agreement import agreement, consistency, krippendorff_alpha
-from physai.sim.preferences.store import Answer, Choice, Pair
+from physai.sim.preferences.answers import Answer, Choice, Pair
 
 
 def test_alpha_of_two_raters_by_hand() -> None:

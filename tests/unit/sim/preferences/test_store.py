@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from physai.sim.preferences.answers import Answer, Choice, Pair, Question
 from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
-from physai.sim.preferences.store import Answer, Choice, Pair, PreferenceStore, Question
+from physai.sim.preferences.store import PreferenceStore
 
 LAYOUT = Layout(
     task="t", fingerprint="f", step_dt=0.02, steps=3, qpos=2, critic=4, actions=1, terms=("reward", "joint_speed")

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
-from physai.sim.preferences.store import Answer, Pair
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.choose import choose_pairs, with_repeats
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble, load_ensemble, save_ensemble

@@ -21,14 +21,15 @@ from physai.sdk.base.benchmark import BenchmarkResult, ProgressCallback, Workloa
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Array, Task, WorldView
 from physai.sim.workers.cluster import connected
+from physai.train.cluster.actors import GeneratorActor, Worlds
 from physai.train.cluster.async_collector import AsyncCollector
 from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.generator import Arrays
+from physai.train.cluster.generator import RolloutGenerator
 from physai.train.cluster.launch import chunk_config
-from physai.train.cluster.ray_executor import GeneratorActor, RayExecutor
+from physai.train.cluster.ray_executor import RayExecutor
 from physai.train.config import TrainConfig
 from physai.train.presets import preset_for
-from physai.train.runners.collector import Learner, Share
+from physai.train.runners.collector import Learner
 from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import IterationStats, Trainer, learner_threads
 
@@ -64,11 +65,12 @@ def _late(condition: Any, wait_s: float, view: WorldView) -> Array:
 class WaitingActor(GeneratorActor):
     """Waits as long as the generator of its share is to."""
 
-    def begin(self, source: RunTaskSource, config: TrainConfig, share: Share, count: int, state: Arrays | None) -> Any:
+    def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
         """See `GeneratorActor`."""
         if isinstance(source, WaitingSource):
-            source = dataclasses.replace(source, wait_s=source.waits_s[share.first * len(source.waits_s) // share.all])
-        return super().begin(source, config, share, count, state)
+            wait = source.waits_s[worlds.share.first * len(source.waits_s) // worlds.share.all]
+            source = dataclasses.replace(source, wait_s=wait)
+        return super().build(source, worlds)
 
 
 class WaitingExecutor(RayExecutor):

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback
+from physai.sim.preferences.answers import Method, Pair
 from physai.sim.preferences.segment import Segment
-from physai.sim.preferences.store import Method, Pair, PreferenceStore
+from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import TEACHERS
 from physai.sim.tasks.task import Task
 from physai.train.models.policy_graph import PolicyGraph

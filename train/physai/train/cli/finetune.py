@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         text = f"{tuned.reason}: {tuned.seconds:.0f} s, KL {tuned.kl:.3g} nat per step\nnext: physai export {tuned.run}"
         print(printable(text))
-    return 0
+    return 130 if tuned.interrupted else 0
 
 
 command = CliCommand(summary="fine-tune a policy by preferences", add_arguments=_add_arguments, run=_run)

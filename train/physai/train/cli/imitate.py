@@ -58,6 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Imitates and judges; returns 0."""
+    if "help" in arguments.options:
+        from physai.train.cli import train
+
+        return train.run(_as_training(arguments))
     if bool(arguments.files) == (arguments.teacher is not None):
         raise PhysaiError("give either --from FILE …, recordings, or --teacher POLICY")
     if not 0 <= arguments.rounds <= MAX_ROUNDS:

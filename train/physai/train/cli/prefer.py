@@ -150,12 +150,13 @@ def _teacher(arguments: argparse.Namespace, name: str) -> Teacher:
 def _answer(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     from physai.sim.preferences.store import PreferenceStore
     from physai.sim.preferences.taste import parse_taste
+    from physai.sim.preferences.teachers import SIMULATED
     from physai.train.preferences.ask import answer_simulated
 
     if arguments.limit is not None and not 1 <= arguments.limit <= MAX_PAIRS:
         raise PhysaiError(f"--limit must lie in 1 … {MAX_PAIRS}, got {arguments.limit}")
     teacher = _teacher(arguments, arguments.simulated)
-    rater = arguments.rater or f"simulated-{arguments.simulated}"
+    rater = arguments.rater or SIMULATED + arguments.simulated
     store = PreferenceStore(arguments.database)
     try:
         taste = None if arguments.taste is None else parse_taste(arguments.taste, store.layout.terms)
@@ -242,6 +243,7 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 def _train(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     from physai.sim.policies.resolve import named_source
     from physai.sim.preferences.taste import parse_taste, term_names
+    from physai.sim.preferences.teachers import SIMULATED
     from physai.train.config import with_options
     from physai.train.preferences.scratch import ScratchSettings, train_by_preferences
     from physai.train.presets import settings_of
@@ -261,7 +263,7 @@ def _train(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         config,
         out,
         teacher=_teacher(arguments, arguments.teacher),
-        rater=f"simulated-{arguments.teacher}",
+        rater=SIMULATED + arguments.teacher,
         settings=ScratchSettings(labels=arguments.labels, method=arguments.method, segment_s=arguments.segment_s),
         taste=None if arguments.taste is None else parse_taste(arguments.taste, term_names(task)),
         say=_say,

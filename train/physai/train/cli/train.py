@@ -322,11 +322,12 @@ def _source(arguments: argparse.Namespace) -> "RunTaskSource":
 def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
     from dataclasses import replace
 
+    from physai.sdk.evidence.preferences import preference_entries
     from physai.sim.robots import robot_names
     from physai.train.runners.run_config import load_config
 
     source, config, origin = load_config(arguments.resume)
-    if "preferences.reference" in origin:
+    if preference_entries(origin):
         raise PhysaiError(
             f"{arguments.resume} learned from preferences, whose reward `physai train` does not know; start again with "
             "physai finetune or physai prefer train"

@@ -1,6 +1,7 @@
-"""Where worlds stand: of all of a run, and of a generator's share of them."""
+"""Where worlds stand, of all of a run and of a generator's share of them, and which process steps whose."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -30,3 +31,44 @@ def _rows(arrays: Any, first: int, count: int) -> Any:
         entries = cast("dict[str, Any]", arrays)
         return {name: _rows(value, first, count) for name, value in entries.items()}
     return arrays[first : first + count]
+
+
+def deal(waiting: Iterable[int], idle: Iterable[int], holders: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Gives generators that wait to processes that are idle, one to each.
+
+    A generator stays with the process that has its worlds, even if that is busy with another one's, unless a process
+    with at least two fewer is idle: so worlds move when processes come and go, and not otherwise.
+
+    Args:
+        waiting: generators, the one that waits longest first.
+        idle: processes.
+        holders: the process that has a generator's worlds; none has those of generators that are not in it.
+
+    Returns:
+        Generator and process.
+    """
+    free, rest = list(idle), list[int]()
+    held = Counter(holders.values())
+    pairs: list[tuple[int, int]] = []
+    for which in waiting:
+        if holders.get(which) in free:
+            pairs.append((which, holders[which]))
+            free.remove(holders[which])
+        else:
+            rest.append(which)
+    for which in rest:
+        if not free:
+            break
+        to, before = fewest_held(free, held, which), holders.get(which)
+        if before is None or held[before] - held[to] >= 2:
+            pairs.append((which, to))
+            free.remove(to)
+            held[to] += 1
+            if before is not None:
+                held[before] -= 1
+    return pairs
+
+
+def fewest_held(processes: Iterable[int], held: Mapping[int, int], which: int) -> int:
+    """The process with the fewest generators' worlds; among those, the one with a generator's own number."""
+    return min(processes, key=lambda one: (held.get(one, 0), one != which, one))

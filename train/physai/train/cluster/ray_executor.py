@@ -1,67 +1,53 @@
-"""Generators on Ray: each an actor in a process of its own, on this computer or another one."""
+"""Generators on Ray, in processes on this computer or others that may come and go."""
 
-import os
-import socket
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from physai.sdk.base.errors import PhysaiError
 from physai.sim.policies.resolve import absolute
-from physai.sim.workers.cluster import ClusterError, brief, require_same_versions, versions
+from physai.sim.workers.cluster import ClusterError
+from physai.train.cluster.actors import ActorLostError, Actors, GeneratorActor, Worlds
+from physai.train.cluster.dealing import deal, fewest_held
 from physai.train.cluster.executor import GeneratorLostError
-from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
+from physai.train.cluster.generator import Arrays, Chunk, Order, Weights
+from physai.train.cluster.head import Head
 from physai.train.cluster.placement import Seat
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
 from physai.train.runners.run_config import RunTaskSource
 
 START_S = 180.0
-"""How long a generator may take to start, for instance while a cluster starts another computer [s]."""
+"""How long to wait for a process while there is none, for instance while a cluster starts a computer, and how much
+longer a chunk may take whose worlds have to be built [s]."""
+JOIN_S = 10.0
+"""How long worlds wait at the beginning for a process each before they share one [s]."""
 LEAST_PATIENCE_S = 60.0
 """How long any chunk may take [s]."""
 PATIENCE = 20.0
 """How much longer a chunk may take than the longest before."""
-_SAME = ("physai-sdk", "torch", "mujoco", "numpy")
-"""Packages that must have the same version everywhere, because numbers depend on them."""
+_TURN_S = 1.0
+"""How often to look whether work still goes on [s]."""
 
 
-class GeneratorActor:
-    """What runs in an actor's process."""
+@dataclass(frozen=True)
+class _Work:
+    """What an actor does."""
 
-    def __init__(self, num_threads: int = 1) -> None:
-        """Takes so many processors, for its engine; call `begin` first."""
-        # torch rounds differently with another number of threads.
-        torch.set_num_threads(1)
-        self._threads = num_threads
-        self._generator: RolloutGenerator | None = None
-
-    def begin(
-        self, source: RunTaskSource, config: TrainConfig, share: Share, count: int, state: Arrays | None
-    ) -> dict[str, str]:
-        """Builds the worlds; returns versions of what computes them, and the process."""
-        self._generator = RolloutGenerator(source.load(), config, share, count, num_threads=self._threads, state=state)
-        return {**versions(_SAME), "pid": str(os.getpid()), "host": socket.gethostname()}
-
-    def collect(self, order: Order, weights: Weights) -> Chunk:
-        """See `RolloutGenerator`."""
-        return self._begun.collect(order, weights)
-
-    def state(self) -> Arrays:
-        """See `RolloutGenerator`."""
-        return self._begun.state
-
-    @property
-    def _begun(self) -> RolloutGenerator:
-        if self._generator is None:
-            raise ClusterError("the generator has not begun")
-        return self._generator
+    which: int
+    answer: Any
+    since: float
+    builds: bool
 
 
 class RayExecutor:
-    """Generators as actors of the Ray cluster that this process is connected with."""
+    """Generators in actors of the Ray cluster that this process is connected with.
+
+    A generator is worlds and where they stand; an actor is a process that steps the worlds of one generator at a time.
+    As many actors as generators are asked for. While there are fewer, an actor steps several generators' worlds in
+    turn, so what is played depends neither on how many there are nor on which has what.
+    """
 
     def __init__(self, ray: Any, source: RunTaskSource, config: TrainConfig, *, seats: Sequence[Seat] = ()) -> None:
         """Starts nothing yet.
@@ -70,113 +56,186 @@ class RayExecutor:
             ray: the module.
             source: where every computer finds the task.
             config: settings of the run.
-            seats: where each generator starts; where Ray finds a processor, if empty.
+            seats: where the process of each generator starts; where Ray finds a processor, if empty.
         """
         self._seats = seats
         self._ray, self._source, self._config = ray, absolute(source), config
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
-        self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(GeneratorActor)
-        self._actors: dict[int, Any] = {}
-        self._begun: dict[int, Any] = {}
-        self._asked: dict[int, tuple[Any, float]] = {}
-        """What each generator works on, and since when."""
+        self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(GeneratorActor)
+        self._actors = Actors(ray, self._start_actor)
+        self._head = Head(ray)
+        self._worlds: dict[int, Worlds] = {}
+        """Where the worlds of each generator stand after what it sent last."""
+        self._holders: dict[int, int] = {}
+        """The actor that has the worlds of a generator as they stand."""
+        self._waiting: dict[int, tuple[Order, Any]] = {}
+        """What each generator is to do as soon as an actor is idle, those first that wait longest."""
+        self._working: dict[int, _Work] = {}
         self._longest_s = 0.0
-        self.processes: dict[int, tuple[str, int]] = {}
-        """Host and process of each generator that has answered."""
+        self._begun_s = self._going_s = time.monotonic()
+        """When generators were started first, and when there was an actor last."""
+
+    def _start_actor(self, number: int) -> Any:
+        seat = self._seats[number] if self._seats else Seat()
+        return self._actor.options(**seat.options).remote(self._source, self._config, seat.processors)
+
+    @property
+    def processes(self) -> dict[int, tuple[str, int]]:
+        """Host and process of each generator whose worlds a process has."""
+        found = {which: self._actors.ready[number] for which, number in self._holders.items()}
+        return {which: (process.host, process.pid) for which, process in sorted(found.items())}
 
     def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
-        """Starts an actor and does not wait for it."""
-        self._end(which)
-        seat = self._seats[which] if self._seats else Seat()
-        actor = self._actor.options(**seat.options).remote(seat.processors)
-        self._actors[which] = actor
-        self._begun[which] = actor.begin.remote(self._source, self._config, share, count, state)
-
-    def _end(self, which: int) -> None:
-        self._asked.pop(which, None)
-        self.processes.pop(which, None)
-        actor = self._actors.pop(which, None)
-        if actor is not None:
-            # It may only have been cut off, and work on.
-            self._ray.kill(actor, no_restart=True)
+        """Notes the worlds, and asks for another process if there are fewer than generators."""
+        for number, work in list(self._working.items()):
+            if work.which == which:
+                self._replace(number)
+        if not self._worlds:
+            self._begun_s = self._going_s = time.monotonic()
+        self._waiting.pop(which, None)
+        self._holders.pop(which, None)
+        self._worlds[which] = Worlds(share, count, state)
+        self._head.require()
+        self._actors.require(len(self._worlds))
 
     def publish(self, weights: Weights) -> Any:
         """One copy in the object store of each computer."""
+        self._head.require()
         return self._ray.put(weights)
 
     def submit(self, which: int, order: Order, weights: Any) -> None:
-        """Asks an actor for a chunk."""
-        self._asked[which] = self._actors[which].collect.remote(order, weights), time.monotonic()
+        """Asks for a chunk."""
+        self._waiting[which] = order, weights
+        self._deal()
+
+    def _deal(self) -> None:
+        self._head.require()
+        self._actors.welcome()
+        idle = [number for number in self._actors.ready if number not in self._working]
+        for which, number in deal(self._waiting, idle, self._holders):
+            order, weights = self._waiting.pop(which)
+            worlds = self._hand_over(which, number)
+            answer = self._actors[number].collect.remote(which, worlds, order, weights)
+            self._working[number] = _Work(which, answer, time.monotonic(), builds=worlds is not None)
+
+    def _hand_over(self, which: int, number: int) -> Worlds | None:
+        """What an actor needs to know to step a generator's worlds; None if it has them."""
+        before = self._holders.get(which)
+        if before == number:
+            return None
+        if before is not None:
+            self._actors[before].forget.remote(which)
+        self._holders[which] = number
+        return self._worlds[which]
 
     def answered(self, timeout_s: float) -> bool:
         """Waits that long for a chunk [s]; whether one is there, or its actor's process died."""
-        asked = [reference for reference, _ in self._asked.values()]
-        return bool(asked and self._ray.wait(asked, num_returns=1, timeout=timeout_s)[0])
+        self._deal()
+        return bool(self._wait(timeout_s))
+
+    def _wait(self, timeout_s: float) -> list[int]:
+        """Waits for an answer, and while something waits for an actor, for one of those; actors that answered."""
+        working = {work.answer: number for number, work in self._working.items()}
+        references = [*working, *(self._actors.coming if self._waiting else [])]
+        if not references:
+            return []
+        return [working[one] for one in self._ray.wait(references, timeout=timeout_s)[0] if one in working]
 
     def next_chunk(self) -> tuple[int, Chunk]:
-        """The next chunk of any actor.
+        """The next chunk of any generator.
 
         Raises:
             GeneratorLostError: an actor's process or computer died, cannot be reached, or takes too long.
+            ClusterError: there is no actor and no processor for one, or the head does not answer.
             PhysaiError: a generator failed in a way that would repeat itself.
         """
         while True:
-            references = {asked: which for which, (asked, _) in self._asked.items()}
-            ready, _ = self._ray.wait(list(references), num_returns=1, timeout=1.0)
-            if ready:
-                which = references[ready[0]]
-                self._await_begin(which, timeout_s=0.0)
-                chunk: Chunk = self._get(which, ready[0])
-                self._longest_s = max(self._longest_s, time.monotonic() - self._asked.pop(which)[1])
-                return which, chunk
-            for which, (_, since) in self._asked.items():
-                waited_s = time.monotonic() - since
-                begun = which in self.processes
-                if not begun and self._ray.wait([self._begun[which]], timeout=0.0)[0]:
-                    self._await_begin(which, timeout_s=0.0)
-                limit_s = max(LEAST_PATIENCE_S, PATIENCE * self._longest_s) + (0.0 if begun else START_S)
-                if not waited_s <= limit_s:
-                    raise GeneratorLostError(which, f"no answer in {waited_s:.0f} s")
+            self._deal()
+            for number in self._wait(_TURN_S):
+                self._head.require()
+                return self._received(number)
+            self._require_progress()
+
+    def _received(self, number: int) -> tuple[int, Chunk]:
+        work = self._working[number]
+        chunk: Chunk = self._answer(work.which, number, work.answer)
+        del self._working[number]
+        self._longest_s = max(self._longest_s, time.monotonic() - work.since)
+        self._worlds[work.which] = replace(self._worlds[work.which], state=chunk.state)
+        return work.which, chunk
+
+    def _answer(self, which: int, number: int, reference: Any, *, timeout_s: float | None = None) -> Any:
+        try:
+            return self._actors.get(reference, timeout_s=timeout_s)
+        except ActorLostError as error:
+            self._replace(number)
+            raise GeneratorLostError(which, str(error)) from error
+
+    def _replace(self, number: int) -> None:
+        self._working.pop(number, None)
+        self._holders = {which: holder for which, holder in self._holders.items() if holder != number}
+        self._head.require()
+        self._actors.replace(number)
+
+    def _require_progress(self) -> None:
+        self._head.require()
+        now = time.monotonic()
+        for number, work in self._working.items():
+            waited_s = now - work.since
+            limit_s = max(LEAST_PATIENCE_S, PATIENCE * self._longest_s) + (START_S if work.builds else 0.0)
+            if not waited_s <= limit_s:
+                host = self._actors.ready[number].host
+                self._replace(number)
+                raise GeneratorLostError(work.which, f"no answer from {host} in {waited_s:.0f} s")
+        if self._actors.ready:
+            self._going_s = now
+        elif not now - self._going_s <= START_S:
+            raise ClusterError(f"no generator could start within {now - self._going_s:.0f} s: {self._about()}")
+
+    def _about(self) -> str:
+        nodes: list[dict[str, Any]] = [node for node in self._ray.nodes() if node["Alive"]]
+        whole = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
+        free = self._ray.available_resources().get("CPU", 0.0)
+        return (
+            f"each takes a processor, and the cluster has {len(nodes)} node{'s' if len(nodes) > 1 else ''} with "
+            f"{whole:g} processors, {free:g} of them free; add computers with `ray start --address "
+            f"{self._head.address}`, then continue from the last checkpoint with --resume RUN"
+        )
 
     def state(self, which: int) -> Arrays:
-        """Where the worlds of an actor stand that has not been asked for a chunk yet.
+        """Where the worlds of a generator stand that has not been asked for a chunk yet.
 
         Raises:
             GeneratorLostError: its process or computer died.
             ClusterError: no processor is free for it.
         """
-        self._await_begin(which, timeout_s=START_S)
-        return self._get(which, self._actors[which].state.remote(), timeout_s=LEAST_PATIENCE_S)
+        number = self._any_actor(which)
+        worlds = self._hand_over(which, number)
+        patience_s = LEAST_PATIENCE_S + (START_S if worlds is not None else 0.0)
+        state: Arrays = self._answer(
+            which, number, self._actors[number].state.remote(which, worlds), timeout_s=patience_s
+        )
+        self._worlds[which] = replace(self._worlds[which], state=state)
+        return state
 
-    def _await_begin(self, which: int, *, timeout_s: float) -> None:
-        if which in self.processes:
-            return
-        if not self._ray.wait([self._begun[which]], timeout=timeout_s)[0]:
-            whole, free = (
-                resources().get("CPU", 0.0)
-                for resources in (self._ray.cluster_resources, self._ray.available_resources)
-            )
-            raise ClusterError(
-                f"generator {which} did not start within {timeout_s:.0f} s: {len(self._actors)} generators take a "
-                f"processor each, the cluster has {whole:g}, {free:g} of them free; start fewer with --generators, or "
-                "add computers with `ray start --address`"
-            )
-        about: dict[str, str] = self._get(which, self._begun[which])
-        require_same_versions(about["host"], {name: about[name] for name in _SAME})
-        self.processes[which] = about["host"], int(about["pid"])
-
-    def _get(self, which: int, reference: Any, *, timeout_s: float | None = None) -> Any:
-        exceptions: Any = self._ray.exceptions
-        try:
-            return self._ray.get(reference, timeout=timeout_s)
-        except exceptions.RayTaskError as error:
-            if isinstance(error.cause, PhysaiError):
-                raise error.cause from None
-            raise ClusterError(f"generator {which} failed: {error.cause!r}") from error
-        except exceptions.RayError as error:
-            raise GeneratorLostError(which, brief(error)) from error
+    def _any_actor(self, which: int) -> int:
+        """The actor that has a generator's worlds, or else the one with the fewest."""
+        while True:
+            self._actors.welcome()
+            if which in self._holders:
+                return self._holders[which]
+            held = Counter(self._holders.values())
+            number = fewest_held(self._actors.ready, held, which) if self._actors.ready else None
+            late = time.monotonic() - self._begun_s > JOIN_S
+            if number is not None and (not held[number] or late):
+                return number
+            self._require_progress()
+            self._ray.wait(self._actors.coming, timeout=_TURN_S)
 
     def close(self) -> None:
-        """Ends all actors."""
-        for which in list(self._actors):
-            self._end(which)
+        """Ends all actors; without a head they end by themselves."""
+        self._waiting.clear()
+        self._working.clear()
+        if self._head.usable:
+            self._actors.close()
+        self._head.close()

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from physai.sim.preferences.answers import Answer, Choice, Preference
 from physai.sim.preferences.segment import REWARD, PreferenceError
-from physai.sim.preferences.store import Answer, Choice, Preference, PreferenceStore
+from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.taste import rewards_of
 from physai.sim.preferences.teachers import Teacher, scale_of
 

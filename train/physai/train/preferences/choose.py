@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from physai.sim.preferences.answers import Method, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
-from physai.sim.preferences.store import Method, Pair
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.fit import Labels, probabilities, stack
 

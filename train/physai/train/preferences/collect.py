@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from physai.sim.preferences.answers import Method
 from physai.sim.preferences.segment import Segment
-from physai.sim.preferences.store import Method, PreferenceStore
+from physai.sim.preferences.store import PreferenceStore
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph

@@ -7,19 +7,22 @@ from pathlib import Path
 import torch
 
 from physai.sdk.base.errors import CheckpointError
+from physai.sdk.evidence.preferences import Preferences
+from physai.sim.policies.resolve import REFERENCE_FOLDER
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
+from physai.train.onnx_export.export import export_policy
 from physai.train.preferences.collect import without_stops
-from physai.train.preferences.draw import layout_of, policy_digest
+from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.fit import FitReport, fit_store
-from physai.train.preferences.record import PREFIX, Curve, origin, write_record
+from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import Leash, PreferenceCollector
 from physai.train.runners import session
-from physai.train.runners.checkpoint import CHECKPOINT_FILE, load_run
+from physai.train.runners.checkpoint import CHECKPOINT_FILE, LoadedRun, load_run
 from physai.train.runners.initial_weights import load_initial_weights
-from physai.train.runners.run_config import begin_run, load_config, training_alone
+from physai.train.runners.run_config import RunTaskSource, begin_run, load_config, training_alone
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 CRITIC_ITERATIONS = 10
@@ -54,6 +57,8 @@ class Finetuned:
     task_multiplier: float
     fit: FitReport
     seconds: float
+    interrupted: bool
+    """Whether a signal ended it."""
 
 
 def finetune(
@@ -82,6 +87,7 @@ def finetune(
     Raises:
         CheckpointError: `out` holds a run, or `run` is none.
         PreferenceError: the database is of another task, or has too few answers.
+        ExportError: the reference cannot be exported.
     """
     if (out / CHECKPOINT_FILE).exists():
         raise CheckpointError(f"{out} already holds a run; give another --out")
@@ -100,20 +106,17 @@ def finetune(
         model, report = fit_store(store, seed=settings.seed)
         say(fit_line(report))
         with training_alone(out):
-            digest = save_ensemble(model, out / MODEL_FILE, facts=report.facts())
-            entries = origin(store, reward_model=digest, reference=policy_digest(loaded.graph))
-            entries |= {f"{PREFIX}from": run.resolve().name}
-            begin_run(out, source, config, loaded.task, origin=entries)
+            stated = _begun(out, source, config, loaded, store, (model, report))
             trainer, collector = _trainer(loaded.task, config, model, settings)
             load_initial_weights(trainer, run)
             curve = Curve(trainer.graph, loaded.task, collector, max(1, settings.iterations // POINTS), taste)
             curve.add(0)
             _let_critic_catch_up(trainer)
-            ended = session.run(trainer, out, extra_sinks=[curve], stop=lambda: collector.stop_reason)
+            ended = session.run(trainer, out, extra_sinks=[curve], stop=lambda: collector.stop_reason, resumable=False)
             if not curve.points or curve.points[-1].iteration != ended.iterations:
                 curve.add(ended.iterations)
             facts = {"fit": report.facts(), "settings": asdict(settings), "task_multiplier": collector.multiplier}
-            write_record(out, entries, curve, facts)
+            write_record(out, stated, curve, facts)
     finally:
         store.close()
     return Finetuned(
@@ -124,7 +127,27 @@ def finetune(
         task_multiplier=collector.multiplier,
         fit=report,
         seconds=ended.seconds,
+        interrupted=ended.interrupted,
     )
+
+
+def _begun(
+    out: Path,
+    source: RunTaskSource,
+    config: TrainConfig,
+    reference: LoadedRun,
+    store: PreferenceStore,
+    fitted: tuple[RewardEnsemble, FitReport],
+) -> Preferences:
+    """Begins the run: with its reward model, with its reference as a policy file, and with what it states of both."""
+    model, report = fitted
+    digest = save_ensemble(model, out / MODEL_FILE, facts=report.facts())
+    exported = export_policy(
+        reference.graph, reference.task, out / REFERENCE_FOLDER, provenance=reference.provenance, key=reference.key
+    )
+    stated = origin(store, report, reward_model=digest, reference=exported.policy_sha256)
+    begin_run(out, source, config, reference.task, origin=stated.entries)
+    return stated
 
 
 def _opened(database: Path, task: Task, config: TrainConfig) -> PreferenceStore:

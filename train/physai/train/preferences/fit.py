@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
-from physai.sim.preferences.store import Answer, Pair, PreferenceStore
+from physai.sim.preferences.store import PreferenceStore
 from physai.sim.stats.statistics import clopper_pearson
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.ensemble import RewardEnsemble

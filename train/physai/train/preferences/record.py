@@ -6,17 +6,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import rfc8785
+
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.files import write_atomic
+from physai.sdk.evidence.preferences import Preferences
+from physai.sim.preferences.agreement import agreement
 from physai.sim.preferences.store import PreferenceStore
+from physai.sim.preferences.teachers import SIMULATED
 from physai.sim.tasks.task import Task
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.preferences.fit import FitReport
 from physai.train.preferences.judge import judge
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners.runner import IterationStats
 
 RECORD_FILE = "preferences.json"
-PREFIX = "preferences."
-"""Begins what a run's provenance says of preferences."""
 EPISODES = 64
 
 
@@ -68,23 +73,39 @@ class Curve:
         """Nothing is buffered."""
 
 
-def origin(store: PreferenceStore, *, reward_model: str, reference: str) -> dict[str, str]:
-    """Entries of a run's provenance: data, raters, reward model and reference by hash."""
-    raters = sorted({answer.rater for answer in store.answers()})
-    return {
-        f"{PREFIX}database": store.digest(),
-        f"{PREFIX}raters": ", ".join(raters)[:1024],
-        f"{PREFIX}answers": str(len(store.answers())),
-        f"{PREFIX}reward_model": reward_model,
-        f"{PREFIX}reference": reference,
-    }
+def origin(store: PreferenceStore, fit: FitReport, *, reward_model: str, reference: str | None) -> Preferences:
+    """What a run states of the preferences that it learns from.
+
+    Args:
+        store: the database.
+        fit: of the reward model.
+        reward_model: its SHA-256.
+        reference: SHA-256 of the policy file that is fine-tuned, if there is one.
+    """
+    answers, database = store.answers(), store.digest()
+    raters = sorted({answer.rater for answer in answers})
+    lower, upper = fit.accuracy_interval or (None, None)
+    return Preferences(
+        database=database,
+        raters=sha256_hex(rfc8785.dumps([database, raters])),
+        reward_model=reward_model,
+        reference=reference,
+        answers=len(answers),
+        rater_count=len(raters),
+        simulated=sum(rater.startswith(SIMULATED) for rater in raters),
+        agreement=agreement(answers),
+        held_out=fit.held_out,
+        accuracy=fit.accuracy,
+        accuracy_lower=lower,
+        accuracy_upper=upper,
+    )
 
 
-def write_record(folder: Path, entries: Mapping[str, str], curve: Curve, facts: Mapping[str, Any]) -> None:
+def write_record(folder: Path, stated: Preferences, curve: Curve, facts: Mapping[str, Any]) -> None:
     """Writes `preferences.json`."""
     document = {
         "format_version": 1,
-        **{name.removeprefix(PREFIX): value for name, value in entries.items()},
+        **stated.model_dump(mode="json"),
         **facts,
         "over_optimisation": [asdict(point) for point in curve.points],
     }

@@ -11,17 +11,19 @@ from pathlib import Path
 import torch
 
 from physai.sdk.base.errors import CheckpointError
-from physai.sim.preferences.store import Method, PreferenceStore
+from physai.sdk.evidence.preferences import PREFIX
+from physai.sim.preferences.answers import Method
+from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import Teacher
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.preferences.ask import answer_simulated
 from physai.train.preferences.collect import add_questions, without_stops
-from physai.train.preferences.draw import layout_of, policy_digest
+from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.finetune import POINTS
 from physai.train.preferences.fit import MIN_ANSWERS, FitReport, FitSettings, fit_store
-from physai.train.preferences.record import PREFIX, Curve, origin, write_record
+from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners import session
 from physai.train.runners.checkpoint import CHECKPOINT_FILE
@@ -198,20 +200,18 @@ def _train(
         return collectors[0]
 
     trainer = Trainer(task, config, source=rollouts)
-    begun_from = policy_digest(trainer.graph)
     # Without this, a run that is killed would be continued with the task's reward.
-    begin_run(out, source, config, task, origin={f"{PREFIX}reference": begun_from})
+    begin_run(out, source, config, task, origin={f"{PREFIX}answers": "0"})
     curve = Curve(trainer.graph, task, collectors[0], max(1, config.iterations // POINTS), taste)
-    ended = session.run(trainer, out, extra_sinks=[curve])
+    ended = session.run(trainer, out, extra_sinks=[curve], resumable=False)
     model, report = collectors[0].model, asker.report
     assert model is not None
     assert report is not None
-    entries = origin(
-        store, reward_model=save_ensemble(model, out / MODEL_FILE, facts=report.facts()), reference=begun_from
-    )
+    digest = save_ensemble(model, out / MODEL_FILE, facts=report.facts())
+    stated = origin(store, report, reward_model=digest, reference=None)
     # Only now are data and reward model known.
-    add_provenance(out, entries)
-    write_record(out, entries, curve, {"fit": report.facts()})
+    add_provenance(out, stated.entries)
+    write_record(out, stated, curve, {"fit": report.facts()})
     return ScratchOutcome(
         run=str(out),
         reason=ended.reason,

@@ -17,6 +17,7 @@ from physai.sdk.base.errors import CheckpointError
 from physai.sdk.base.files import create_durable, open_plain, read_plain
 from physai.sdk.base.software import Software, running_software
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.preferences import PREFIX, RUN_FILE, entries_sha256
 from physai.sdk.policy.header import PolicyError
 from physai.sdk.policy.run_identity import Run, RunFacts
 from physai.sim.policies.kept_task import kept_task
@@ -85,7 +86,7 @@ def new_run(
         config: settings.
         contract: of the task.
         twin: file of the twin that it is trained in.
-        origin: `init_from` and `teacher`, if there are any.
+        origin: `init_from`, `teacher` and what it learns from preferences, if there are any.
 
     Raises:
         CheckpointError: the key cannot be written.
@@ -177,6 +178,9 @@ def _files(folder: Path, twin: str | None, origin: Mapping[str, str]) -> dict[st
         files["init_from"] = _file_sha256(Path(origin["init_from"]) / _CHECKPOINT)
     if "demonstrations" in origin:
         files["demonstrations"] = origin["demonstrations"]
+    if f"{PREFIX}reference" in origin:
+        # Training by preferences alone knows its data only at the end.
+        files[RUN_FILE] = entries_sha256(origin)
     if "teacher" in origin:
         files["teacher"] = _file_sha256(find_policy(Path(origin["teacher"])))
     return files

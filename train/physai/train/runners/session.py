@@ -5,10 +5,11 @@ import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from physai.sim.workers.cluster import ClusterError
 from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
 from physai.train.runners.mlflow_sink import MlflowSink
@@ -25,6 +26,8 @@ from physai.train.runners.summary import OUTCOME_FILE, Outcome, save_outcome
 
 STOPPED = "stopped by a signal; continue with --resume"
 """Reason of a run that a signal ended."""
+CUT_OFF = "stopped by a signal; such a run cannot be continued"
+"""Reason of one that learns from what `physai train` does not know."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class TrainingOutcome:
     @property
     def interrupted(self) -> bool:
         """Whether a signal ended it."""
-        return self.reason == STOPPED
+        return self.reason in (STOPPED, CUT_OFF)
 
 
 class StopRequest:
@@ -85,6 +88,7 @@ def run(
     mlflow_experiment: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
     stop: Callable[[], str | None] | None = None,
+    resumable: bool = True,
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
@@ -99,6 +103,7 @@ def run(
         mlflow_experiment: log to this MLflow experiment, too.
         extra_sinks: further destinations of the statistics.
         stop: called after each iteration; a reason ends the run.
+        resumable: whether `physai train --resume` continues a run that a signal ended.
     """
     if resume:
         restore_checkpoint(trainer, folder)
@@ -119,6 +124,8 @@ def run(
             stack.callback(sink.close)
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
         outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop)
+        if outcome.interrupted and not resumable:
+            outcome = replace(outcome, reason=CUT_OFF)
     if ranks.leads:
         save_outcome(folder, _record(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
@@ -135,13 +142,20 @@ def _loop(
 ) -> TrainingOutcome:
     config, ranks = trainer.config, trainer.ranks
     begun_s = saved_s = trainer.seconds
+    begun_at = trainer.iteration
     scheduler = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
     if not ranks.first((folder / CHECKPOINT_FILE).exists):
         save_checkpoint(trainer, folder)
     while trainer.iteration < config.iterations:
-        stats = trainer.train_iteration()
+        try:
+            stats = trainer.train_iteration()
+        except ClusterError:
+            # No trace of the iteration that failed is in what it would have changed.
+            if trainer.iteration > begun_at:
+                save_checkpoint(trainer, folder)
+            raise
         for sink in sinks:
             sink.write(stats)
         if ranks.any(request.requested):

@@ -10,21 +10,18 @@ from physai.sim.calibration.replay.simulate import Simulator
 from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import channel
-from physai.sim.twin.record import MAX_NUMBERS, ReplaySample
-from physai.sim.twin.spot_check import MOTION_SHARE, sample_error
+from physai.sim.twin.record import ReplaySample
+from physai.sim.twin.spot_check import MOTION_SHARE, sample_error, sample_size
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
-
-WINDOWS = 8
-"""Number of windows; fewer if their control values would be more than a twin file may hold."""
 
 
 def replay_sample(twin: Twin, robot: Robot, score: ReplayScore) -> ReplaySample | None:
     """Return evenly spaced windows of a score, and the twin's error on them; None if one window is too large."""
     model = twin.model()
     steps = max(1, round(score.windows.window_s / float(model.opt.timestep)))
-    count = min(WINDOWS, MAX_NUMBERS // max(1, steps * max(1, model.nu)))
+    count = sample_size(model, score.windows.window_s)
     if not count:
         return None
     windows = moving_windows(score.windows, count)

@@ -1,11 +1,16 @@
-"""Gate `non-inferiority`: is the quantised graph as good as the float one, and the policy as good as the baseline?"""
+"""Gate `non-inferiority`: is the quantised graph as good as the float one, and the policy as good as older ones?
+
+Older ones are the baseline that the user gives, and the policy that it was fine-tuned from by preferences.
+"""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome, combine
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases
+from physai.sdk.policy.header import POLICY_FILE
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, undecided
 from physai.sim.gates.execution.batch import Arm, Batch, BatchResult
+from physai.sim.policies.resolve import REFERENCE_FOLDER
 from physai.sim.stats.paired import PairedTest, anytime_drop, mcnemar_exact
 
 
@@ -13,12 +18,12 @@ class NonInferiorityGate(Gate):
     """Plays both graphs in the same episodes and counts the discordant pairs."""
 
     name = "non-inferiority"
-    question = "Is it as good as float, and as the baseline?"
+    question = "Is it as good as float, the baseline, and what it was fine-tuned from?"
 
     def method(self, context: Context) -> str:
         compared = pairs(context)
         if not compared:
-            return "Nothing to compare: no quantised file next to the policy and no baseline given."
+            return "Nothing to compare: no quantised file next to the policy and no older policy."
         text = ", ".join(f"{new} against {old}" for new, old in compared)
         return (
             f"{text}: the same seeds for both. The drop of the success rate is tested sequentially against the margin, "
@@ -33,6 +38,13 @@ class NonInferiorityGate(Gate):
 
     def play(self, context: Context) -> Play:
         compared = pairs(context)
+        stated = context.subject.preferences
+        if stated is not None and stated.reference is not None and "reference" not in context.subject.arms:
+            return undecided(
+                f"The policy was fine-tuned by preferences from the policy with SHA-256 {stated.reference}, which is "
+                "not here to be compared with.",
+                f"give it: --reference {REFERENCE_FOLDER}/{POLICY_FILE} of the fine-tuned run folder",
+            )
         if not compared:
             return GateFinding(
                 outcome=VerdictOutcome.PASS,
@@ -64,7 +76,17 @@ def pairs(context: Context) -> list[tuple[Arm, Arm]]:
         comparisons.append(("quantised", "float"))
     if "baseline" in arms:
         comparisons.append(("policy", "baseline"))
+    if "reference" in arms:
+        comparisons.append(("policy", "reference"))
     return comparisons
+
+
+_ADVICE: dict[Arm, str] = {
+    "float": "quantise with more calibration states, keep sensitive layers in float, or flash float32",
+    "baseline": "keep the baseline, or continue training",
+    "reference": "fine-tune again with a smaller --weight or --target-kl, or keep the reference",
+}
+"""What to do if a policy is inferior, by what it is compared with."""
 
 
 @dataclass
@@ -92,17 +114,18 @@ class _Pairs:
 
     def measured(self) -> list[Measurement]:
         value, lower, upper = self.drop
+        label = self.old if self.old == "reference" else self.new
         return [
             Measurement(
-                name=f"drop.{self.new}",
+                name=f"drop.{label}",
                 value=value,
                 lower=lower,
                 upper=upper,
                 confidence=1.0 - 2.0 * self.test.alpha,
                 threshold=self.test.margin,
             ),
-            Measurement(name=f"worse.{self.new}", value=float(self.test.worse)),
-            Measurement(name=f"better.{self.new}", value=float(self.test.better)),
+            Measurement(name=f"worse.{label}", value=float(self.test.worse)),
+            Measurement(name=f"better.{label}", value=float(self.test.better)),
         ]
 
 
@@ -141,9 +164,5 @@ def _explain(finding: GateFinding, run: _Pairs, context: Context) -> None:
     p_value = mcnemar_exact(test.worse, test.better, alternative="worse")
     finding.cause = Cause.NUMERICS if run.new == "quantised" else Cause.POLICY
     finding.message = f"{text}: a drop of {drop:.1%}, {test.margin:.0%} is accepted (McNemar p = {p_value:.2g})."
-    finding.next_step = (
-        "quantise with more calibration states, keep sensitive layers in float, or flash float32"
-        if run.new == "quantised"
-        else "keep the baseline, or continue training"
-    )
+    finding.next_step = _ADVICE[run.old]
     finding.cases = failing_cases(context, iter(run.played))

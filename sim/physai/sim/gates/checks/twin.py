@@ -4,10 +4,9 @@ from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 from physai.sim.stats.statistics import clopper_pearson
-from physai.sim.twin.changes import missing_alternatives
+from physai.sim.twin.claims import contradiction
 from physai.sim.twin.closed_loop import ClosedLoop
 from physai.sim.twin.record import Credibility
-from physai.sim.twin.spot_check import spot_check
 
 
 class TwinGate(DirectGate):
@@ -37,7 +36,7 @@ class TwinGate(DirectGate):
         twin = context.subject.twin
         credibility = twin.credible()
         robot = context.subject.task.robot
-        if credibility.holds and (differs := missing_alternatives(twin, robot) or spot_check(twin, robot)):
+        if credibility.holds and (differs := contradiction(twin, robot)):
             credibility = Credibility(holds=False, reasons=(differs,))
         residuals = twin.residuals
         finding = GateFinding(outcome=VerdictOutcome.PASS, message="; ".join(credibility.reasons))

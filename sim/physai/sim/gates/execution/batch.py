@@ -15,8 +15,9 @@ from physai.sim.engines.protocol import Array
 from physai.sim.envs.rng import episode_seeds
 from physai.sim.twin.conditions import Condition
 
-Arm = Literal["policy", "float", "quantised", "baseline"]
-"""Which graph plays: the one under test, its float32 original, its quantised sibling, or an older policy."""
+Arm = Literal["policy", "float", "quantised", "baseline", "reference"]
+"""Which graph plays: the one under test, its float32 original, its quantised sibling, an older policy, or the one that
+it was fine-tuned from."""
 
 EngineName = Literal["mujoco", "warp", "newton"]
 

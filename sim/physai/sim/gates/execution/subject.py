@@ -1,18 +1,21 @@
 """Subject of a validation: a policy's bytes and sibling files, its task and the twin."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import ContractError, PhysaiError
+from physai.sdk.evidence.preferences import Preferences, StatedPreferencesError
 from physai.sdk.onnx.device import CPU, PolicyDevice
+from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
 from physai.sdk.policy.run_identity import named_run
 from physai.sim.gates.execution.batch import Arm
 from physai.sim.policies.devices import make_policy
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.policies.resolve import TaskSource, find_policy
+from physai.sim.policies.resolve import REFERENCE_FOLDER, TaskSource, find_policy, find_reference
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import Twin
 
@@ -35,6 +38,8 @@ class ValidationSubject:
     """The reference outputs that were exported with the policy."""
     device: PolicyDevice = CPU
     """What computes the policies."""
+    preferences: Preferences | None = None
+    """What the policy under test states of preferences that it learned from; see `stated_preferences`."""
     _policies: dict[Arm, OnnxPolicy] = field(default_factory=dict[Arm, OnnxPolicy], compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
@@ -94,12 +99,48 @@ class ValidationSubject:
         return self._policies[arm]
 
 
+def stated_preferences(arms: Mapping[Arm, bytes], *, source: str) -> Preferences | None:
+    """What the policy under test states of preferences, after checking that the reference is the one that it names.
+
+    Args:
+        arms: ONNX files by role.
+        source: origin of the policy, for messages.
+
+    Returns:
+        None for a policy that states nothing, or that is malformed, which the contract gate reports.
+
+    Raises:
+        StatedPreferencesError: an entry is missing or malformed, a quantised policy and its float policy state
+            different ones, or the reference is another policy.
+    """
+    try:
+        headers = {arm: check_policy(arms[arm], source=source) for arm in ("policy", "float") if arm in arms}
+    except (PolicyError, ContractError):
+        return None
+    stated = [Preferences.stated(header.provenance, source=source) for header in headers.values()]
+    if stated[-1] != stated[0]:
+        raise StatedPreferencesError(
+            f"{source} states {stated[0]!r:.300} of preferences, its float policy {stated[-1]!r:.300}: run physai "
+            "quantize again"
+        )
+    named = None if stated[0] is None else stated[0].reference
+    if "reference" in arms and (given := sha256_hex(arms["reference"])) != named:
+        raise StatedPreferencesError(
+            f"{source} was not fine-tuned by preferences; to compare it with {given}, give that as --baseline"
+            if named is None
+            else f"{source} was fine-tuned from the policy with SHA-256 {named}, the reference has {given}; give "
+            f"{REFERENCE_FOLDER}/{POLICY_FILE} of the fine-tuned run folder as --reference"
+        )
+    return stated[0]
+
+
 def open_subject(
     path: Path,
     twin: Twin,
     *,
     origin: TaskSource,
     baseline: Path | None = None,
+    reference: Path | None = None,
     seed: int = 0,
     device: PolicyDevice = CPU,
 ) -> ValidationSubject:
@@ -110,11 +151,13 @@ def open_subject(
         twin: the twin to play in.
         origin: the task to play, see `find_origin`.
         baseline: run folder or file of an older policy to compare with.
+        reference: run folder or file of the policy that it was fine-tuned from; None for that in its run folder.
         seed: selects the episodes.
         device: what computes the policies.
 
     Raises:
         PolicyError: a file cannot be read or is too large.
+        StatedPreferencesError: see `stated_preferences`.
     """
     arms: dict[Arm, bytes] = {"policy": _read(path)}
     sibling = path.parent / (POLICY_FILE if path.name == QUANTISED_FILE else QUANTISED_FILE)
@@ -124,6 +167,11 @@ def open_subject(
         arms["quantised"], arms["float"] = _read(quantised), _read(original)
     if baseline is not None:
         arms["baseline"] = _read(find_policy(baseline))
+    stated = stated_preferences(arms, source=str(path))
+    reference = find_reference(path, reference)
+    if reference is not None:
+        arms["reference"] = _read(reference)
+        stated_preferences(arms, source=str(path))
     golden = path.parent / GOLDEN_FILE
     return ValidationSubject(
         path=path,
@@ -133,6 +181,7 @@ def open_subject(
         seed=seed,
         golden=_read(golden) if golden.is_file() else None,
         device=device,
+        preferences=stated,
     )
 
 

@@ -24,6 +24,7 @@ THEN = ";"
 FILES: dict[str, str] = {
     "policy": "policy.onnx",
     "golden": "golden.npz",
+    "reference": "reference.onnx",
     "twin": "twin.json",
     "gates": "gates.yaml",
     "latency": "latency.json",
@@ -88,6 +89,10 @@ class ValidateSpec(JobSpec):
     policy: Sha256
     golden: Sha256 | None = None
     """The policy's `golden.npz`."""
+    reference: Annotated[
+        Sha256 | None,
+        Field(description="what it was fine-tuned from; without it such a policy does not pass"),
+    ] = None
     twin: Twin = None
     """Without it no policy passes."""
     gates: Sha256 | None = None
@@ -104,7 +109,7 @@ class ValidateSpec(JobSpec):
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("sim", "validate", f"{INPUT}/policy.onnx", "--report", OUTPUT, "--json"),
-            *self.options("seed", "accept", "twin", "gates", "latency", "robot", "task"),
+            *self.options("seed", "accept", "twin", "gates", "latency", "robot", "task", "reference"),
         ]
 
 

@@ -14,16 +14,18 @@ const CHOICES = [
 
 const orbit = new Orbit();
 const cache = new Map();
-let rater = localStorage.getItem(RATER) ?? "";
+let rater = localStorage.getItem(RATER) ?? "", own = null;
 let scene, pair, motions, players, asked, history = [];
 let playing = true, start = 0, frame = 0, busy = false;
 
 const stored = () => JSON.parse(localStorage.getItem(UNSENT) ?? "[]");
+// With tokens, the answers of someone else who used this browser wait for their token.
+const sendable = () => stored().filter((answer) => own == null || answer.rater === own);
 const keep = (answers) => localStorage.setItem(UNSENT, JSON.stringify(answers));
 
 /** Sends what is not stored yet, oldest first; each has a key by which the service knows one that it has already. */
 async function send() {
-  for (let waiting = stored(); waiting.length; waiting = stored()) {
+  for (let waiting = sendable(); waiting.length; waiting = sendable()) {
     const { key } = waiting[0];
     try { await post(`${API}/answers`, waiting[0]); } catch (error) {
       // Refused for good, as when another tab answered the pair: it must not hold up what was given after it.
@@ -196,8 +198,9 @@ document.addEventListener("keydown", (event) => {
 
 try {
   scene = decoded(await patiently(() => json(`${API}/scene`)));
-  rater = await ask();
-  localStorage.setItem(RATER, rater);
+  own = (await patiently(() => json(`${API}/rater`))).rater;
+  rater = own ?? await ask();
+  if (own == null) localStorage.setItem(RATER, rater);
   layout();
   requestAnimationFrame(tick);
   await alone(next);

@@ -11,9 +11,10 @@ from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 
 from physai.sim.preferences.agreement import agreement, consistency
+from physai.sim.preferences.answers import MAX_NAME, Answer, Choice
 from physai.sim.preferences.segment import DatabaseError, PreferenceError
-from physai.sim.preferences.store import MAX_NAME, Answer, Choice, PreferenceStore
-from physai.sim.service.auth.access import Caller, requires
+from physai.sim.preferences.store import PreferenceStore
+from physai.sim.service.auth.access import LOCAL, Caller, Identity, requires
 from physai.sim.service.preferences.motion import drawn_model, motion, scene
 from physai.sim.service.problems import ProblemError
 
@@ -42,6 +43,19 @@ class Undo(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     key: Key
+
+
+def _own_name(caller: Identity) -> str | None:
+    """The name that a caller answers under: that of the token, if tokens are required; None for any."""
+    return None if caller is LOCAL else caller.name
+
+
+def _require_own(caller: Identity, rater: str) -> None:
+    own = _own_name(caller)
+    if own is not None and rater != own:
+        raise ProblemError(
+            403, "other-rater", f"the token {own!r} answers in its own name, not as {rater!r}; use their token"
+        )
 
 
 @contextmanager
@@ -101,9 +115,17 @@ def _add_motions(router: APIRouter, store: PreferenceStore, robot: Path | None) 
 def _add_questions(router: APIRouter, store: PreferenceStore) -> None:
     """What a page asks and is told."""
 
-    @router.get("/next", dependencies=[requires("read")])
-    def get_next(rater: Annotated[Rater, Query()]) -> dict[str, Any]:
+    @router.get("/rater")
+    def get_rater(caller: Caller) -> dict[str, str | None]:
+        """The name that answers are stored under; null if the page may choose one, as where no token is required."""
+        caller.require("read")
+        return {"rater": _own_name(caller)}
+
+    @router.get("/next")
+    def get_next(rater: Annotated[Rater, Query()], caller: Caller) -> dict[str, Any]:
         """The first pair that a rater has not answered, and how many there are."""
+        caller.require("read")
+        _require_own(caller, rater)
         with _refusals(422, "invalid"):
             questions = store.open_questions(rater, limit=1 + AHEAD)
             answered, total = store.progress(rater)
@@ -119,6 +141,7 @@ def _add_questions(router: APIRouter, store: PreferenceStore) -> None:
     def post_answer(body: GivenAnswer, caller: Caller) -> dict[str, Any]:
         """Stores an answer; `stored` is false if it was stored before."""
         caller.require("run")
+        _require_own(caller, body.rater)
         with _refusals(409, "not-stored"):
             answer = Answer(
                 key=body.key,
@@ -135,7 +158,7 @@ def _add_questions(router: APIRouter, store: PreferenceStore) -> None:
         """Takes an answer back; the pair is asked again."""
         caller.require("run")
         with _refusals(404, "unknown-answer"):
-            store.withdraw(body.key)
+            store.withdraw(body.key, rater=_own_name(caller))
         return {"withdrawn": body.key}
 
     @router.get("/status", dependencies=[requires("read")])
