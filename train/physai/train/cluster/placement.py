@@ -62,7 +62,6 @@ class Placement(Frozen):
     trainer: NodeName | None = None
     """Node that the trainer is to be on, as of `Group.node`; None for any."""
     generators: Annotated[tuple[Group, ...], Field(min_length=1, max_length=MAX_GENERATORS)]
-    """Worlds are dealt to generators in this order."""
 
     @model_validator(mode="after")
     def _count_in_bounds(self) -> "Placement":
