@@ -85,7 +85,8 @@ def test_a_measured_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert {group.node or "dgx": group.number for group in placement.generators} == found["generators"]
     assert file.read_text().startswith("".join(f"# {reason}\n" for reason in found["reasons"]))
     assert main(words) == 0
-    assert "physai train cartpole-swingup --ray auto --generators" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.search(r"^physai train cartpole-swingup --ray auto --generators \d --num-envs 64$", said, re.M)
 
 
 def test_a_plan_as_a_placement() -> None:
