@@ -1,5 +1,6 @@
 """Which node each generator starts on: by hand, by law, and what is refused."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -187,3 +188,12 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
         assert main([*new, *options]) == 2
         assert words in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_file_in_the_docs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "cluster.md").read_text("utf-8")
+    section = page.partition("## Placement")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    placement = placed(tmp_path, block)
+    assert (placement.trainer, placement.count, placement.processors) == ("dgx", 7, 9)
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(Group.model_fields)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from physai.sdk.cli.main import main
 from physai.sim.workers.cluster import ClusterError
+from physai.train.cluster.placement import ClusterNode, Group, Placement, read_placement, seats
 from physai.train.cluster.plan import WORTH, Costs, Node, fewest, plan, read_nodes
 
 # 10,000 steps of 100 us, updates of 0.2 s, 100 B per step over 10 MB/s, 10 ms per call.
@@ -72,14 +73,44 @@ def test_no_node_gets_more_than_it_has(cpus: list[int], gpu: int) -> None:
 def test_a_measured_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "nodes.yaml").write_text("nodes:\n  - {name: dgx, cpus: 4, gpus: 1}\n  - {name: rack, cpus: 8}\n")
     words = ["cluster", "plan", "cartpole-swingup", "--num-envs", "64", "--nodes", str(tmp_path / "nodes.yaml")]
-    assert main([*words, "--json"]) == 0
+    file = tmp_path / "placement.yaml"
+    assert main([*words, "--json", "--output", str(file)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["trainer"] == "dgx"
     assert found["costs"]["most"] == 4
     assert all(math.isfinite(value) and value > 0.0 for value in found["costs"].values())
     assert 1 <= sum(found["generators"].values()) <= 4
+    placement = read_placement(file)
+    assert placement.trainer == "dgx"
+    assert {group.node or "dgx": group.number for group in placement.generators} == found["generators"]
+    assert file.read_text().startswith("".join(f"# {reason}\n" for reason in found["reasons"]))
     assert main(words) == 0
-    assert "physai train cartpole-swingup --ray auto --generators" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.search(r"^physai train cartpole-swingup --ray auto --generators \d --num-envs 64$", said, re.M)
+
+
+def test_a_plan_as_a_placement() -> None:
+    # Seven generators pay off; the trainer keeps one of the three processors of its node.
+    nodes = (Node(name="rack", cpus=4), Node(name="dgx", cpus=3, gpus=1), Node(name="spare", cpus=9))
+    by_name = plan(COSTS, nodes).placement(named=True)
+    assert by_name == Placement(
+        trainer="dgx",
+        generators=(Group(number=2, colocated=True), Group(number=4, node="rack"), Group(number=1, node="spare")),
+    )
+    cluster = [ClusterNode(id=node.name, address=node.name, processors=node.cpus, labels={}) for node in nodes]
+    placed = seats(by_name, cluster, trainer=cluster[1])
+    assert [seat.node for seat in placed] == ["dgx"] * 2 + ["rack"] * 4 + ["spare"]
+    # One computer without a name that Ray knows.
+    here = plan(COSTS, (Node(name="here", cpus=3),)).placement(named=False)
+    assert here == Placement(generators=(Group(number=2, colocated=True),))
+
+
+def test_where_a_placement_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nodes.yaml").write_text("nodes: [{name: a, cpus: 2}]")
+    file = tmp_path / "none" / "placement.yaml"
+    words = ["cluster", "plan", "cartpole-swingup", "--num-envs", "16", "--nodes", str(tmp_path / "nodes.yaml")]
+    assert main([*words, "--output", str(file)]) == 2
+    assert "placement.yaml: cannot be written" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

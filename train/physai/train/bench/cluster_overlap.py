@@ -42,8 +42,8 @@ WIDTH = 32
 CONFIG = dataclasses.replace(preset_for(TASK), num_envs=NEEDED * WIDTH, horizon=24)
 WAITS_S = (*(NEEDED + EXTRA - 1) * (0.008,), 0.08)
 """How long a step takes at least on each generator [s]."""
-SCORED = {"cartpole-swingup": 256, "go2-velocity": 256}
-"""Worlds of each task whose iterations are taken apart."""
+SCORED = ("cartpole-swingup", "go2-velocity")
+"""Tasks whose iterations, with their own settings, are taken apart."""
 GENERATORS, SHARES, ACTORS = 4, 8, 3
 
 
@@ -131,8 +131,8 @@ def overlaps(report: ProgressCallback, *, iterations: int) -> list[BenchmarkResu
         iterations: how many are measured, after one to warm up.
     """
     results: list[BenchmarkResult] = []
-    for name, worlds in SCORED.items():
-        config = dataclasses.replace(preset_for(name), num_envs=worlds, num_threads=1, overlap=False)
+    for name in SCORED:
+        config = dataclasses.replace(preset_for(name), num_threads=1, overlap=False)
         scored, learned, played = measured(name, config, iterations=iterations)
         # As if generators played side by side: an iteration waits for the slowest.
         slowest = played.reshape(len(played), GENERATORS, -1).sum(axis=2).max(axis=1)

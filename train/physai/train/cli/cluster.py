@@ -23,15 +23,14 @@ COUNTS = (1, 2, 4, 8, 16, 32, 100, 1000)
 _PLAN = """\
 Measure what playing, learning and sending cost on one processor of this computer, and say how many generators pay off.
 
---nodes names a YAML file with the computers of a cluster:
+--nodes names a YAML file with the computers of a cluster, by their names, host names or addresses in Ray:
 
   nodes:
     - {name: dgx, cpus: 64, gpus: 1}
     - {name: rack-1, cpus: 32}
 
-with the name, host name or address of each in Ray. --output writes the placement that `physai train --placement` takes.
-The measurement takes a few iterations of the task. Its formula and what it leaves out:
-docs/explanation/cluster-scaling.md.
+--output writes where generators run, for `physai train --placement`. The measurement takes a few iterations of the
+task. Its formula and what it leaves out: docs/explanation/cluster-scaling.md.
 """
 
 
@@ -88,6 +87,8 @@ def _run(arguments: argparse.Namespace) -> int:
     print()
     print(printable(table(("node", "runs"), _placed(found.trainer, found.generators, nodes), indent="")))
     where = ["--generators", str(found.count)] if arguments.output is None else ["--placement", str(arguments.output)]
+    given = {"--num-envs": arguments.num_envs, "--robot": arguments.robot, "--preset": arguments.preset}
+    where += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     print(f"\nphysai train {shlex.join([arguments.task, '--ray', 'auto', *where])}")
     return 0
 

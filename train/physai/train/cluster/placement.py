@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from physai.sdk.base.documents import DocumentKind
@@ -62,7 +61,6 @@ class Placement(Frozen):
     trainer: NodeName | None = None
     """Node that the trainer is to be on, as of `Group.node`; None for any."""
     generators: Annotated[tuple[Group, ...], Field(min_length=1, max_length=MAX_GENERATORS)]
-    """Worlds are dealt to generators in this order."""
 
     @model_validator(mode="after")
     def _count_in_bounds(self) -> "Placement":
@@ -111,6 +109,8 @@ def read_document(path: Path, model: type[Document], kind: DocumentKind[ClusterE
 
 def placement_text(placement: Placement, *, reasons: Sequence[str]) -> str:
     """The file that `read_placement` reads, with the reasons as comments."""
+    import yaml
+
     document = json.loads(placement.model_dump_json(exclude_defaults=True))
     comments = "".join(f"# {' '.join(reason.split())}\n" for reason in reasons)
     return comments + yaml.safe_dump({"format_version": 1, **document}, sort_keys=False)
