@@ -1,4 +1,4 @@
-"""What decision 0019 says of overcommitting: the rule of `--staleness 1` that asks for fewer chunks ahead."""
+"""What decision 0020 says of overcommitting: the rule of `--staleness 1` that asks for fewer chunks ahead."""
 
 import heapq
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Overlaps of synchronous training that are not options: what each would gain; see docs/decisions/0019.
+"""Overlaps of synchronous training that are not options: what each would gain; see docs/decisions/0020.
 
 - `overcommit_over_sync`: environment steps per second if one more generator plays than an update needs, and an update
   takes the chunks that come first (OPPO), over waiting for all; `overcommit_over_staleness_1` the same over

@@ -196,10 +196,12 @@ class RayExecutor:
         nodes: list[dict[str, Any]] = [node for node in self._ray.nodes() if node["Alive"]]
         whole = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
         free = self._ray.available_resources().get("CPU", 0.0)
+        most = max((seat.processors for seat in self._seats), default=1)
         return (
-            f"each takes a processor, and the cluster has {len(nodes)} node{'s' if len(nodes) > 1 else ''} with "
-            f"{whole:g} processors, {free:g} of them free; add computers with `ray start --address "
-            f"{self._head.address}`, then continue from the last checkpoint with --resume RUN"
+            f"each takes {most} of the processors, and the cluster has {len(nodes)} "
+            f"node{'s' if len(nodes) > 1 else ''} with {whole:g} processors, {free:g} of them free; "
+            f"add computers with `ray start --address {self._head.address}`, then "
+            "continue from the last checkpoint with --resume RUN"
         )
 
     def state(self, which: int) -> Arrays:
