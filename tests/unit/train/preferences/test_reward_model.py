@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
+from physai.sim.preferences.teachers import TEACHERS, Teacher
+from physai.train.bench.prefer_answers import teacher_accuracy
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.choose import choose_pairs, with_repeats
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble, load_ensemble, save_ensemble
@@ -63,6 +65,17 @@ def test_a_fit_finds_the_reward_behind_the_answers() -> None:
     learned = model.reward(*(torch.as_tensor(np.stack([getattr(s, n) for s in fresh])) for n in ("critic", "action")))
     true = torch.as_tensor(np.stack([s.terms[:, 0] for s in fresh]))
     assert float(torch.corrcoef(torch.stack([learned.flatten(), true.flatten()]))[0, 1]) >= 0.8
+
+
+def test_a_benchmark_tells_teachers_apart() -> None:
+    pool, new = segments(120), segments(120, seed=7)
+    right, answered = teacher_accuracy(TEACHERS["perfect"], pool, new, 0, 120, settings=FAST)
+    wrong, _ = teacher_accuracy(Teacher(eps_mistake=1.0), pool, new, 0, 120, settings=FAST)
+    _, fewer = teacher_accuracy(Teacher(eps_skip=0.8), pool, new, 0, 120, settings=FAST)
+    assert right >= 0.75
+    assert wrong <= 0.25
+    assert answered == 1.0
+    assert 0.1 <= fewer <= 0.9
 
 
 def test_contradicting_answers_teach_nothing_and_are_no_certainty() -> None:

@@ -6,22 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback
-from physai.sim.preferences.answers import Method, Pair
-from physai.sim.preferences.segment import Segment
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import TEACHERS
 from physai.sim.tasks.task import Task
+from physai.train.bench.prefer_answers import REACHED, active_over_random, pool_and_new, teacher_accuracy
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.preferences.ask import answer_simulated
-from physai.train.preferences.choose import choose_pairs
 from physai.train.preferences.collect import collect
-from physai.train.preferences.draw import draw_segments, layout_of
 from physai.train.preferences.finetune import FinetuneSettings, finetune
-from physai.train.preferences.fit import Labels, fit, probabilities, stack
 from physai.train.preferences.judge import judge
 from physai.train.preferences.scratch import ScratchSettings, train_by_preferences
 from physai.train.presets import preset_for
@@ -35,10 +30,6 @@ LABELS = 200
 ITERATIONS = 120
 TASTE = {"command_size": -1.0}
 """What fine-tuning is to bring: smaller forces."""
-STEP = 20
-"""Labels between two fits in the comparison of questions."""
-REACHED = 0.9
-"""Accuracy on new pairs whose number of labels is compared."""
 MARGIN = 0.05
 """Share of successes that fine-tuning may lose."""
 
@@ -76,9 +67,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
                 _scratch(task, seed, Path(folder) / "preferences", size, true_return, note, report)
                 _tuned(task, seed, Path(folder), size, note, report)
                 reference = load_run(Path(folder) / "true")
-                ratio = active_over_random(reference.graph, reference.task, seed, size.labels, report)
-                if ratio is not None:
-                    note(f"active_over_random.{task}", "1", ratio, "random questions")
+                _answers(task, reference.graph, reference.task, seed, size, note, report)
     results = [
         BenchmarkResult(name=name, unit=unit, peer=peer, runs=tuple(runs)) for name, (unit, peer, runs) in found.items()
     ]
@@ -87,6 +76,20 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
             why = f"no method reached {REACHED:.0%} of new pairs with {size.labels} labels"
             results.append(BenchmarkResult(name=f"active_over_random.{task}", unit="1", runs=(), missing=why))
     return results
+
+
+def _answers(
+    task: str, graph: PolicyGraph, loaded: Task, seed: int, size: _Size, note: Note, report: ProgressCallback
+) -> None:
+    """What answers about motions of the policy of the true reward teach."""
+    pool, new = pool_and_new(graph, loaded, seed)
+    ratio = active_over_random(pool, new, seed, size.labels, report)
+    if ratio is not None:
+        note(f"active_over_random.{task}", "1", ratio, "random questions")
+    for name, teacher in TEACHERS.items():
+        accuracy, answered = teacher_accuracy(teacher, pool, new, seed, size.labels)
+        note(f"accuracy.{name}.{task}", "1", accuracy)
+        note(f"answered.{name}.{task}", "1", answered)
 
 
 def _source(task: str) -> RunTaskSource:
@@ -150,53 +153,3 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     plain = judge(control.graph, control.task, episodes=size.episodes, action_repeat=repeat)
     gain = (plain.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE))
     note(f"taste_gain_without_preferences.{task}", "1", gain)
-
-
-def active_over_random(
-    graph: PolicyGraph, task: Task, seed: int, labels: int, report: ProgressCallback
-) -> float | None:
-    """Labels that disagreement needs for `REACHED` on new pairs, over those that random pairs need.
-
-    Returns:
-        The ratio; None if one of them does not reach it.
-    """
-    layout = layout_of(task, seconds=0.5)
-    std = torch.full((task.contract.action.size,), 0.5)
-    segments = draw_segments(graph, task, layout, count=600, seed=seed + 1, std=std, training=True)
-    pool, new = segments[::2], segments[1::2]
-    needed: dict[Method, int | None] = {}
-    methods: tuple[Method, ...] = ("disagreement", "random")
-    for method in methods:
-        curve = _accuracies(pool, new, method, seed, labels)
-        needed[method] = next((count for count, share in curve if share >= REACHED), None)
-        report(f"{method}: " + ", ".join(f"{count} labels {share:.1%}" for count, share in curve))
-    active, random = needed["disagreement"], needed["random"]
-    return None if active is None or random is None else active / random
-
-
-def _accuracies(
-    pool: Sequence[Segment], new: Sequence[Segment], method: Method, seed: int, labels: int
-) -> list[tuple[int, float]]:
-    """Share of 1,000 new pairs that is predicted, after every `STEP` labels."""
-    tested = _perfect(new, choose_pairs(range(len(new)), new, count=1000, method="random", seed=99))
-    asked: list[Pair] = []
-    curve: list[tuple[int, float]] = []
-    model = None
-    while len(asked) < labels:
-        how: Method = "random" if model is None else method
-        asked += choose_pairs(
-            range(len(pool)), pool, count=STEP, method=how, seed=seed * 1000 + len(asked), model=model
-        )
-        model, _ = fit(stack(pool), _perfect(pool, asked), seed=seed)
-        inputs = stack(new)
-        prepared = model.normalise(inputs.flatten(0, 1)).view_as(inputs)
-        predicted = probabilities(model, prepared, tested, torch.arange(len(tested.target))).mean(dim=0)
-        curve.append((len(asked), float(((predicted > 0.5) == (tested.target > 0.5)).float().mean())))
-    return curve
-
-
-def _perfect(segments: Sequence[Segment], pairs: Sequence[Pair]) -> Labels:
-    """What the perfect teacher says of pairs, by the task's reward."""
-    sums = np.array([segment.terms[:, 0].sum() for segment in segments])
-    first, second = (torch.tensor([getattr(pair, side) for pair in pairs]) for side in ("first", "second"))
-    return Labels(first, second, torch.as_tensor((sums[first] > sums[second]).astype(np.float32)))
