@@ -194,7 +194,7 @@ def test_links_that_fail(tmp_path: Path) -> None:
             reached = one.trainer.iteration
             assert one.trainer.env_steps == reached * 48 * 6
             assert weights(one.trainer) == weights(undisturbed(reached))
-        learner = Learner(tmp_path, nodes.address, nodes.nodes[1].prefix)
+        learner = Learner(tmp_path, nodes.address, nodes.prefix(nodes.nodes[1]))
         learner.until_iteration(3)
         nodes.cut(nodes.nodes[1])
         assert f"the head of the cluster, {nodes.address}, has not answered for 2" in learner.end()
