@@ -38,7 +38,11 @@ NEW = ["train", TASK, "--num-envs", "48", "--device", "cpu", *OPTIONS]
 
 
 def weights(trainer: Trainer) -> list[Any]:
-    return [tensor.tolist() for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+    return [as_numbers(tensor) for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+
+
+def as_numbers(tensor: Any) -> Any:
+    return tensor.tolist()
 
 
 def undisturbed(iterations: int) -> Trainer:

@@ -1,6 +1,7 @@
 """Joining or starting a Ray cluster: the one place where a process of ours connects with Ray."""
 
 import atexit
+import importlib
 import logging
 import os
 import re
@@ -140,9 +141,7 @@ def _require_answer(address: str) -> None:
 def _require_token(ray: Any, address: str) -> None:
     """Refuses a cluster that refuses this process's token: `ray.init` tries for 20 s, and then does not say why."""
     # What `ray.init` asks the head with; Ray has no public way to ask once.
-    from ray._raylet import GcsClient  # type: ignore[import-untyped]
-
-    client: Any = GcsClient
+    client: Any = importlib.import_module("ray._raylet").GcsClient
     try:
         client(address=address)
     except ray.exceptions.AuthenticationError as error:

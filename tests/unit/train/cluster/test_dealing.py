@@ -29,7 +29,7 @@ def test_each_generator_plays_once_per_round_whatever_processes_there_are(
     generators: int, rounds: list[set[int]]
 ) -> None:
     """In each round all generators wait; between them, processes come and go."""
-    holders: dict[int, int] = {}
+    holders, before = dict[int, int](), dict[int, int]()
     # The last processes stay for another two rounds.
     for processes in [*rounds, rounds[-1], rounds[-1]]:
         before = {which: process for which, process in holders.items() if process in processes}
