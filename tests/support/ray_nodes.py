@@ -41,11 +41,6 @@ class Node:
     namespace: str | None
     log: Path
 
-    @property
-    def prefix(self) -> list[str]:
-        """Words before a command that is to run on the node's host."""
-        return [] if self.namespace is None else ["ip", "netns", "exec", self.namespace]
-
 
 def _run(*words: str) -> None:
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -173,6 +168,15 @@ class RayNodes:
         _run("ip", "-n", name, "route", "add", "default", "via", f"{self._net}.1")
         self._cables[number] = cable
         return name
+
+    def prefix(self, node: Node) -> list[str]:
+        """Words before a command that is to run on a node's host."""
+        if node.namespace is None:
+            return []
+        # Ray joins any node whose process it finds, and a host does not have another one's.
+        others = [pid for one in self.nodes if one is not node for pid in processes_of_session(one.process.pid)]
+        hidden = [f"mount -t tmpfs none /proc/{pid}; " for pid in others if _program(pid) == "raylet"]
+        return ["ip", "netns", "exec", node.namespace, "sh", "-c", "".join(hidden) + 'exec "$@"', "sh"]
 
     def await_all(self) -> None:
         """Waits for every node that was started."""

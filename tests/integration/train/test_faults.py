@@ -1,16 +1,21 @@
 """Training on a Ray cluster whose nodes, head and links die: the same numbers, or a clear end."""
 
 import csv
+import os
+import random
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.support.ray_nodes import RayNodes, ray_nodes
+from tests.support.ray_nodes import RayNodes, processes_of_session, ray_nodes
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
@@ -33,7 +38,11 @@ NEW = ["train", TASK, "--num-envs", "48", "--device", "cpu", *OPTIONS]
 
 
 def weights(trainer: Trainer) -> list[Any]:
-    return [tensor.tolist() for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+    return [as_numbers(tensor) for tensor in (*trainer.learner.parameters(), *trainer.learner.buffers())]
+
+
+def as_numbers(tensor: Any) -> Any:
+    return tensor.tolist()
 
 
 def undisturbed(iterations: int) -> Trainer:
@@ -98,44 +107,137 @@ def test_nodes_die_and_join_while_training(monkeypatch: pytest.MonkeyPatch) -> N
             one.trainer.train_iteration()
 
 
+class Learner:
+    """`physai train` in a process, which ends with an error and a checkpoint when something else ends."""
+
+    def __init__(self, folder: Path, address: str, prefix: Sequence[str] = ()) -> None:
+        self.run, self._log = folder / "run", folder / "errors"
+        self._words, self._prefix = ["--generators", "2", "--iterations", "100000", "--ray", address], prefix
+        self._begin([*NEW, "--out", str(self.run), "--set", "checkpoint_every_s=1"])
+
+    def _begin(self, words: Sequence[str]) -> None:
+        with self._log.open("wb") as errors:
+            command = verb_command([*words, *self._words], torch=True)
+            self._process = subprocess.Popen([*self._prefix, *command], stdout=errors, stderr=errors)
+
+    def kill_and_resume(self, after: Callable[[], None]) -> None:
+        self._process.kill()
+        self._process.wait()
+        after()
+        self._begin(["train", "--resume", str(self.run), "--device", "cpu"])
+
+    def until_iteration(self, number: int) -> None:
+        while not (self.run / CHECKPOINT_FILE).exists() or read_checkpoint(self.run)["iteration"] < number:
+            assert self._process.poll() is None, self._log.read_text()
+            time.sleep(0.1)
+
+    def end(self) -> str:
+        """Waits for the end; what it says on one line."""
+        code = self._process.wait(timeout=120.0)
+        said = " ".join(self._log.read_text().split())
+        assert (code, "Traceback" in said) == (2, False), said
+        assert "then continue from the last checkpoint with --resume" in said
+        return said
+
+    def assert_resumes_as_undisturbed(self, folder: Path) -> None:
+        """And the checkpoint has the last iteration that was reported, though it was not yet due."""
+        reached = int(read_checkpoint(self.run)["iteration"])
+        with (self.run / "progress.csv").open(newline="") as file:
+            assert [int(float(row["iteration"])) for row in csv.DictReader(file)] == [*range(1, reached + 1)]
+        assert main(["train", "--resume", str(self.run), "--iterations", str(reached + 2), "--device", "cpu"]) == 0
+        assert main([*NEW, "--iterations", str(reached + 2), "--out", str(folder)]) == 0
+        assert collected(self.run) == collected(folder)
+
+
 def collected(folder: Path) -> dict[str, Any]:
     state = read_checkpoint(folder)
     return {name: tensor.tolist() for name, tensor in {**state["graph"], **state["ppo"]}.items()}
 
 
-def iterations(folder: Path) -> list[int]:
-    with (folder / "progress.csv").open(newline="") as file:
-        return [int(float(row["iteration"])) for row in csv.DictReader(file)]
+def command_line(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    return ""
 
 
-def until_iteration(process: "subprocess.Popen[bytes]", folder: Path, number: int) -> None:
-    while not (folder / CHECKPOINT_FILE).exists() or read_checkpoint(folder)["iteration"] < number:
-        assert process.poll() is None, "training ended"
+def until_no_generators(nodes: RayNodes) -> None:
+    found = True
+    while found:
+        of_ray = [pid for node in nodes.nodes for pid in processes_of_session(node.process.pid)]
+        found = any("GeneratorActor" in command_line(pid) for pid in of_ray)
         time.sleep(0.1)
 
 
-def assert_resumes_as_undisturbed(run: Path, folder: Path) -> None:
-    """After an error the checkpoint has the last iteration that was reported."""
-    reached = int(read_checkpoint(run)["iteration"])
-    assert iterations(run) == [*range(1, reached + 1)]
-    assert main(["train", "--resume", str(run), "--iterations", str(reached + 2), "--device", "cpu"]) == 0
-    assert main([*NEW, "--iterations", str(reached + 2), "--out", str(folder)]) == 0
-    assert collected(run) == collected(folder)
+@pytest.mark.slow
+def test_a_learner_and_then_the_head_die(tmp_path: Path) -> None:
+    with ray_nodes((1, 1)) as nodes:
+        learner = Learner(tmp_path, nodes.address)
+        learner.until_iteration(3)
+        learner.kill_and_resume(lambda: until_no_generators(nodes))
+        learner.until_iteration(int(read_checkpoint(learner.run)["iteration"]) + 1)
+        nodes.kill(nodes.nodes[0])
+        assert "Ray's process on this computer ended" in learner.end()
+    learner.assert_resumes_as_undisturbed(tmp_path / "undisturbed")
 
 
 @pytest.mark.slow
-def test_a_head_that_dies_ends_training_with_a_checkpoint(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    arguments = [*NEW, "--generators", "2", "--iterations", "100000", "--out", str(run)]
-    arguments += ["--set", "checkpoint_every_s=1"]
-    with ray_nodes((1, 1)) as nodes:
-        command = verb_command([*arguments, "--ray", nodes.address], torch=True)
-        errors = (tmp_path / "errors").open("wb+")
-        process = subprocess.Popen(command, stdout=errors, stderr=errors)
-        until_iteration(process, run, 3)
-        nodes.kill(nodes.nodes[0])
-        code = process.wait(timeout=120.0)
-        said = (tmp_path / "errors").read_text()
-    assert (code, "Traceback" in said) == (2, False), said
-    assert "then continue from the last checkpoint with --resume" in said.replace("\n", " ")
-    assert_resumes_as_undisturbed(run, tmp_path / "undisturbed")
+def test_links_that_fail(tmp_path: Path) -> None:
+    """Between hosts of their own, with the learner on the head's side of the link, then on the other."""
+    with ray_nodes((0, 1, 1), hosts=True) as nodes:
+        with training(nodes) as one:
+            one.until(lambda: len(one.hosts) == 2)
+            collector: Any = one.trainer.collector
+            # Orders for the host are under way, or it has them and cannot answer.
+            nodes.cut(nodes.nodes[2])
+            one.until(lambda: collector.replaced >= 1)
+            nodes.heal(nodes.nodes[2])
+            lost = collector.replaced
+            for _ in range(20):
+                one.trainer.train_iteration()
+            assert collector.replaced == lost
+            reached = one.trainer.iteration
+            assert one.trainer.env_steps == reached * 48 * 6
+            assert weights(one.trainer) == weights(undisturbed(reached))
+        learner = Learner(tmp_path, nodes.address, nodes.prefix(nodes.nodes[1]))
+        learner.until_iteration(3)
+        nodes.cut(nodes.nodes[1])
+        assert f"the head of the cluster, {nodes.address}, has not answered for 2" in learner.end()
+    learner.assert_resumes_as_undisturbed(tmp_path / "undisturbed")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(3))
+def test_harm_in_any_order_changes_no_number(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are killed and stopped, nodes die and join, at any moment of an iteration."""
+    monkeypatch.setattr(ray_executor, "LEAST_PATIENCE_S", 5.0)
+    monkeypatch.setattr(ray_executor, "START_S", 30.0)
+    chance = random.Random(seed)
+    done = Counter[str]()
+    with ray_nodes((0, 1, 1)) as nodes, training(nodes) as one:
+
+        def harm() -> None:
+            workers, hosts = nodes.nodes[1:], sorted(one.hosts)
+            kinds = ["kill", "stop"] * bool(hosts) + ["lose"] * (len(workers) > 1) + ["join"] * (len(workers) < 3)
+            kind = chance.choice(kinds)
+            done[kind] += 1
+            if kind == "join":
+                nodes.start(cpus=chance.choice((1, 2)))
+            elif kind == "lose":
+                nodes.kill(chance.choice(workers))
+            else:
+                with suppress(ProcessLookupError):
+                    os.kill(chance.choice(hosts), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[kind])
+
+        for _ in range(12):
+            timer = threading.Timer(chance.uniform(0.0, 0.1), harm)
+            timer.start()
+            for _ in range(chance.randrange(1, 6)):
+                one.trainer.train_iteration()
+            timer.join()
+        # Nodes that are still starting would be killed twice.
+        nodes.await_all()
+        reached = one.trainer.iteration
+        assert one.trainer.env_steps == reached * 48 * 6
+        assert weights(one.trainer) == weights(undisturbed(reached))
+    assert sum(done.values()) == 12
+    assert len(done) >= 3, done

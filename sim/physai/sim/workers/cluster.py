@@ -1,10 +1,13 @@
 """Joining or starting a Ray cluster: the one place where a process of ours connects with Ray."""
 
+import atexit
+import importlib
 import logging
 import os
 import re
 import secrets
 import socket
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -93,10 +96,33 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
             yield module
             return
         _connect(module, address, processors)
+        head: str = module.get_runtime_context().gcs_address
         try:
             yield module
         finally:
-            module.shutdown()
+            _disconnect(module, head)
+
+
+def answers(address: str, *, timeout_s: float) -> bool:
+    """Whether something accepts a connection at HOST:PORT within that time [s]."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def _disconnect(ray: Any, head: str) -> None:
+    if answers(head, timeout_s=ANSWER_S):
+        ray.shutdown()
+        return
+    # Ray tells the head first, and waits for its answer with no limit; it would so again at the end of this process.
+    ending = threading.Thread(target=ray.shutdown, name="ray.shutdown", daemon=True)
+    ending.start()
+    ending.join(ANSWER_S)
+    if ending.is_alive():
+        atexit.unregister(ray.shutdown)
 
 
 def _require_answer(address: str) -> None:
@@ -115,9 +141,7 @@ def _require_answer(address: str) -> None:
 def _require_token(ray: Any, address: str) -> None:
     """Refuses a cluster that refuses this process's token: `ray.init` tries for 20 s, and then does not say why."""
     # What `ray.init` asks the head with; Ray has no public way to ask once.
-    from ray._raylet import GcsClient  # type: ignore[import-untyped]
-
-    client: Any = GcsClient
+    client: Any = importlib.import_module("ray._raylet").GcsClient
     try:
         client(address=address)
     except ray.exceptions.AuthenticationError as error:

@@ -4,7 +4,7 @@ import socket
 import time
 from typing import Any
 
-from physai.sim.workers.cluster import ClusterError
+from physai.sim.workers.cluster import ClusterError, answers
 
 PATIENCE_S = 20.0
 """How long the head may not answer before the run ends [s]; less than the 60 s after which Ray ends this process."""
@@ -30,15 +30,6 @@ class Head:
         self._raylet.setblocking(False)
         self._looked_s = -PAUSE_S
 
-    def answers(self) -> bool:
-        """Whether it accepts a connection now."""
-        host, _, port = self.address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=PAUSE_S).close()
-        except OSError:
-            return False
-        return True
-
     def _raylet_lives(self) -> bool:
         try:
             return bool(self._raylet.recv(1, socket.MSG_PEEK))
@@ -50,7 +41,7 @@ class Head:
     @property
     def usable(self) -> bool:
         """Whether calls of Ray can be made now."""
-        return self._raylet_lives() and self.answers()
+        return self._raylet_lives() and answers(self.address, timeout_s=PAUSE_S)
 
     def require(self) -> None:
         """Returns when the head answers; waits `PATIENCE_S` for it.
@@ -67,7 +58,7 @@ class Head:
                 )
             if time.monotonic() - self._looked_s < PAUSE_S:
                 return
-            if self.answers():
+            if answers(self.address, timeout_s=PAUSE_S):
                 self._looked_s = time.monotonic()
                 return
             silent_s = time.monotonic() - begun
