@@ -9,6 +9,8 @@ import pytest
 from tests.support.tossed_cube import CUBE
 
 from physai.sdk.cli.main import main
+from physai.sim.robots import load_robot
+from physai.sim.twin.claims import contradiction
 from physai.sim.twin.twin import load_twin
 
 
@@ -35,6 +37,7 @@ def test_from_throws_to_a_credible_twin(tmp_path: Path, capsys: pytest.CaptureFi
     assert "base.rotation" in page
     fitted = load_twin(twin)
     assert fitted.joint_names == ()
+    assert contradiction(fitted, load_robot(robot)) == ""
     assert {p.name for p in fitted.parameters if p.identified} >= {"cube.sliding_friction", "cube.restitution"}
     # What a pose never shows: all forces on a free body are proportional to its mass.
     assert next(p for p in fitted.parameters if p.name == "cube.mass").value == 0.37
