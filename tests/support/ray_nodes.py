@@ -4,6 +4,7 @@ A node is `ray start` in a process group of its own, so it can be killed as a wh
 address of its own, whose cable to the bridge that joins all can be pulled.
 """
 
+import importlib
 import os
 import shutil
 import signal
@@ -16,8 +17,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from physai.sim.workers.ray_environment import shared_token
 
 START_S = 120.0
 """How long a node may take to start [s]."""
@@ -68,11 +72,17 @@ def why_no_hosts() -> str | None:
     return None if bridged.returncode == 0 else "bridges are not permitted"
 
 
+def _token_of_this_process() -> str | None:
+    """What a cluster has to have that this process can join: once it had one with a token, Ray presents that to all."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    return shared_token() if raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN else None
+
+
 class RayNodes:
     """Nodes of one cluster; the first is the head. Use `ray_nodes`."""
 
     def __init__(self, folder: Path, *, hosts: bool, token: str | None = None) -> None:
-        self._folder, self._hosts, self._token = folder, hosts, token
+        self._folder, self._hosts, self._token = folder, hosts, token or _token_of_this_process()
         self._port, self._started = free_port(), 0
         self._bridge = f"phb{os.getpid()}"
         self._cables: dict[int, str] = {}
@@ -259,7 +269,7 @@ def ray_nodes(cpus: Sequence[int], *, hosts: bool = False, token: str | None = N
     Args:
         cpus: processors that each node has to give, of the head first.
         hosts: nodes other than the head are hosts of their own, in network namespaces (needs root).
-        token: which everything that joins has to have; None for a cluster that anyone may join.
+        token: which everything that joins has to have; None for what this process can join.
     """
     pytest.importorskip("ray")
     if hosts and (reason := why_no_hosts()) is not None:

@@ -9,6 +9,7 @@ import reprlib
 import sys
 from importlib.metadata import EntryPoint, version
 
+from physai.sdk.base.ending import ends_abruptly, leave
 from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
 from physai.sdk.base.plugins import contributions
 from physai.sdk.base.terminal import printable, styled, table
@@ -24,7 +25,14 @@ _ABOUT = "Carries a robot policy from training, through a digital twin, onto the
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs `physai` with the arguments (None: `sys.argv`) and returns its exit code."""
+    """Runs `physai` with the arguments and returns its exit code; None: `sys.argv`, as this process's command."""
+    code = _outcome(argv)
+    if argv is None and ends_abruptly():
+        leave(code)
+    return code
+
+
+def _outcome(argv: list[str] | None) -> int:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         # A unit like N·m must not end a run on a terminal that cannot encode it.

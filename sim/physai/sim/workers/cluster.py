@@ -5,7 +5,6 @@ import importlib
 import logging
 import os
 import re
-import secrets
 import socket
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -13,8 +12,9 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
 
+from physai.sdk.base.ending import end_abruptly
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
-from physai.sim.workers.ray_environment import has_token, restored_environment
+from physai.sim.workers.ray_environment import has_token, restored_environment, shared_token
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
@@ -123,6 +123,8 @@ def _disconnect(ray: Any, head: str) -> None:
     ending.join(ANSWER_S)
     if ending.is_alive():
         atexit.unregister(ray.shutdown)
+        # The end of the interpreter under that thread is a crash.
+        end_abruptly("ray.shutdown waits for a head that does not answer")
 
 
 def _require_answer(address: str) -> None:
@@ -174,7 +176,7 @@ def _connect(ray: Any, address: str, processors: int) -> None:
             ) from error
         return
     # For this cluster only; without it Ray writes one into the home folder, which may be read-only.
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.setdefault("RAY_AUTH_TOKEN", shared_token())
     # Workers have niceness 15 otherwise, and wait for whatever else this computer does.
     os.environ.setdefault("RAY_worker_niceness", "0")
     count = max(processors, len(os.sched_getaffinity(0)))

@@ -1,6 +1,7 @@
 """What Ray puts into this process's environment, and how it goes away again."""
 
 import os
+import secrets
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ def restored_environment() -> Generator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+def shared_token() -> str:
+    """The token of all clusters that this process starts."""
+    return _used.setdefault(_TOKEN, os.environ.get(_TOKEN) or secrets.token_hex(32))
 
 
 def has_token() -> bool:

@@ -93,8 +93,9 @@ class Bench:
         self.nominal = replay(calibration_model(self.robot), self.robot, self.held_out)
 
     def judged(self, score: ReplayScore) -> Twin:
-        """A twin that claims what the fitted one does, and replays like this."""
-        return replace(self.twin, residuals=residuals(score, self.nominal))
+        """A twin that claims what the fitted one does, and replays like this, whatever its model calls the joints."""
+        found = residuals(score, self.nominal)
+        return replace(self.twin, residuals=found.model_copy(update={"joint_names": self.twin.joint_names}))
 
     def urdf(self, logs: Sequence[RobotLog]) -> ReplayScore:
         robot = load_robot(URDF)

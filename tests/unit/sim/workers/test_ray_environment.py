@@ -12,6 +12,7 @@ from physai.sim.workers.ray_environment import restored_environment
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("physai.sim.workers.ray_environment._used", {})
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
 

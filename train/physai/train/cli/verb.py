@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-_PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main(sys.argv[1:]))"
+_PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 
 _TORCH_FREE = """
 import sys
 from physai.sdk.cli.main import main
-code = main(sys.argv[1:])
+code = main()
 if "torch" in sys.modules:
     sys.exit("physai demo: this step imported torch, which the robot does not have")
 sys.exit(code)
