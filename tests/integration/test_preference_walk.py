@@ -17,7 +17,7 @@ from tests.support.preference_person import answer_gently, gentler, speed
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.main import main
-from physai.sdk.evidence.verdict import Verdict, load_verdict
+from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, load_verdict
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.taste import term_names
 from physai.sim.service.process import ServiceProcess
@@ -49,10 +49,10 @@ def collect_and_answer(run: Path, folder: Path) -> PreferenceStore:
     finally:
         service.stop()
     store = PreferenceStore(database)
-    answers, pairs = store.answers(), {pair.number: pair for pair in store.pairs()}
+    answers = store.answers()
     assert [answer.pair for answer in answers] == [number for number, _ in given]
-    assert sorted(answer.pair for answer in answers) == sorted(pairs)
-    assert len(answers) == PAIRS
+    assert sorted(answer.pair for answer in answers) == list(range(1, PAIRS + 1))
+    assert len(store.pairs()) == PAIRS
     assert {answer.rater for answer in answers} == {"ann"}
     assert [answer.choice for answer in answers] == [choice for _, choice in given]
     return store
@@ -63,8 +63,9 @@ def validate_and_bundle(run: Path, folder: Path, store: PreferenceStore) -> Verd
     (folder / "gates.yaml").write_text(GATES)
     report = folder / "report"
     # The nominal twin is not credible, so the verdict is no PASS, which a bundle says.
-    physai("sim", "validate", run, "--gates", folder / "gates.yaml", "--report", report, codes=(1,))
+    physai("sim", "validate", run, "--gates", folder / "gates.yaml", "--report", report, codes=(1, 2))
     verdict = load_verdict(report)
+    assert verdict.outcome is not VerdictOutcome.PASS
     stated = verdict.preferences
     assert stated is not None
     assert stated.database == store.digest()

@@ -62,7 +62,7 @@ def answer_gently(url: str, rater: str, pairs: int, picture: Path | None = None)
         _until(browser, lambda: browser.find_elements(By.ID, "rater"))
         browser.find_element(By.ID, "rater").send_keys(rater, Keys.ENTER)
         for number in range(pairs):
-            shown = _until(browser, lambda: _question(browser, number + 1))
+            shown = _until(browser, lambda number=number: _question(browser, number + 1))
             choice = gentler(speed(shown["left"]), speed(shown["right"]))
             if picture is not None and number == 1:
                 browser.save_screenshot(str(picture))
