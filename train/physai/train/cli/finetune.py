@@ -45,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from physai.sim.preferences.store import PreferenceStore
     from physai.sim.preferences.taste import parse_taste
-    from physai.train.preferences.finetune import FinetuneSettings, finetune
+    from physai.train.preferences.finetune import FinetuneSettings, change_line, finetune
 
     for name, low, high in (("weight", 0.0, 1e3), ("target_kl", 0.0, 1e3)):
         value = getattr(arguments, name)
@@ -75,8 +75,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(asdict(tuned), indent=2))
     else:
-        text = f"{tuned.reason}: {tuned.seconds:.0f} s, KL {tuned.kl:.3g} nat per step\nnext: physai export {tuned.run}"
-        print(printable(text))
+        text = f"{tuned.reason}: {tuned.seconds:.0f} s, KL {tuned.kl:.3g} nat per step"
+        print(printable(f"{text}\n{change_line(tuned)}\nnext: physai export {tuned.run}"))
     return 130 if tuned.interrupted else 0
 
 

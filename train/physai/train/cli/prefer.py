@@ -137,7 +137,10 @@ def _collect(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         f"{one['repeated']} of them repeated"
         for one in added
     ]
-    return {"database": str(arguments.out), "added": added}, [*lines, f"next: physai prefer status {arguments.out}"]
+    return {"database": str(arguments.out), "added": added}, [
+        *lines,
+        f"next: physai sim serve --preferences {arguments.out}",
+    ]
 
 
 def _teacher(arguments: argparse.Namespace, name: str) -> Teacher:
@@ -237,7 +240,11 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         store.close()
     digest = save_ensemble(model, arguments.out, facts=facts) if arguments.out else model.digest()
     bins = [(str(one.pairs), f"{one.predicted:.2f}", f"{one.observed:.2f}") for one in report.calibration]
-    lines = [fit_line(report), table(("held-out pairs", "predicted", "observed"), bins, indent="")]
+    lines = [
+        fit_line(report),
+        table(("held-out pairs", "predicted", "observed"), bins, indent=""),
+        f"next: physai finetune RUN --preferences {arguments.database}",
+    ]
     return {"sha256": digest, **facts}, lines
 
 

@@ -17,7 +17,7 @@ from physai.train.preferences.collect import without_stops
 from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.fit import FitReport, fit_store
-from physai.train.preferences.record import Curve, origin, write_record
+from physai.train.preferences.record import Curve, CurvePoint, origin, write_record
 from physai.train.preferences.reward import Leash, PreferenceCollector
 from physai.train.runners import session
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, LoadedRun, load_run
@@ -56,6 +56,10 @@ class Finetuned:
     """Divergence of the last rollout [nat per step]."""
     task_multiplier: float
     fit: FitReport
+    before: CurvePoint
+    """What the reference was worth."""
+    after: CurvePoint
+    """What the fine-tuned policy is worth, on the same episodes."""
     seconds: float
     interrupted: bool
     """Whether a signal ended it."""
@@ -126,6 +130,8 @@ def finetune(
         kl=collector.kl,
         task_multiplier=collector.multiplier,
         fit=report,
+        before=curve.points[0],
+        after=curve.points[-1],
         seconds=ended.seconds,
         interrupted=ended.interrupted,
     )
@@ -193,6 +199,17 @@ def _let_critic_catch_up(trainer: Trainer) -> None:
     ppo.actor.requires_grad_(True)
     ppo.optimizer.state.pop(ppo.log_std, None)
     ppo.set_learning_rate(trainer.config.learning_rate)
+
+
+def change_line(tuned: Finetuned) -> str:
+    """What fine-tuning changed, without exploration, in one line."""
+    before, after = asdict(tuned.before), asdict(tuned.after)
+    names = {"learned": "learned reward", "task": "task's reward", "taste": "taste"}
+    return ", ".join(
+        f"{name} {before[key]:.3g} to {after[key]:.3g} per second"
+        for key, name in names.items()
+        if before[key] is not None
+    )
 
 
 def fit_line(report: FitReport) -> str:

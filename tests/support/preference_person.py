@@ -1,0 +1,87 @@
+"""A person who compares motions on the page of preferences, scripted: looks at what the page loaded, presses keys."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+from tests.support.chromium import Browser, chromium
+
+TIMEOUT_S = 60.0
+LIKE = 0.05
+"""Motions whose speeds differ by less than this share look alike."""
+KEYS = {"left": Keys.ARROW_LEFT, "right": Keys.ARROW_RIGHT, "equal": Keys.ARROW_UP}
+
+# Notes what the page itself asks the service for and draws, without asking for anything more.
+WATCH = """
+window.watched = {pair: null, motions: {}};
+const asked = window.fetch;
+window.fetch = async (...request) => {
+  const answer = await asked(...request);
+  const url = String(request[0]), segment = /segments[/]([0-9]+)/.exec(url);
+  if (segment && answer.ok) window.watched.motions[segment[1]] = await answer.clone().json();
+  if (/preferences[/]next/.test(url) && answer.ok) window.watched.pair = (await answer.clone().json()).pair;
+  return answer;
+};
+"""
+SHOWN = """
+const {pair, motions} = window.watched;
+return document.getElementById('main').ariaBusy === 'false' && pair && motions[pair.left] && motions[pair.right]
+  ? {id: pair.id, left: motions[pair.left], right: motions[pair.right]} : null;
+"""
+
+
+def speed(motion: dict[str, Any]) -> float:
+    """Sum over bodies of their mean speeds, of position [m/s] and of orientation [rad/s]."""
+    poses: npt.NDArray[np.float32] = np.frombuffer(base64.b64decode(motion["poses"]), "<f4")
+    poses = poses.reshape(motion["frames"], motion["bodies"], 7)
+    travelled = np.linalg.norm(np.diff(poses[..., :3], axis=0), axis=-1)
+    cosine = np.abs(np.sum(poses[1:, :, 3:] * poses[:-1, :, 3:], axis=-1)).clip(max=1.0)
+    steps = travelled + 2.0 * np.arccos(cosine)
+    return float(steps.sum(axis=1).mean() / motion["dt"])
+
+
+def gentler(left: float, right: float) -> str:
+    """What someone who likes slow motions answers."""
+    if abs(left - right) <= LIKE * max(left, right):
+        return "equal"
+    return "left" if left < right else "right"
+
+
+def answer_gently(url: str, rater: str, pairs: int, picture: Path | None = None) -> list[tuple[int, str]]:
+    """Answers pairs on the page of the service at a URL by keys; returns each pair's number and the answer given."""
+    given: list[tuple[int, str]] = []
+    with chromium() as browser:
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+        browser.get(f"{url}/prefer")
+        _until(browser, lambda: browser.find_elements(By.ID, "rater"))
+        browser.find_element(By.ID, "rater").send_keys(rater, Keys.ENTER)
+        for number in range(pairs):
+            shown = _until(browser, lambda number=number: _question(browser, number + 1))
+            choice = gentler(speed(shown["left"]), speed(shown["right"]))
+            if picture is not None and number == 1:
+                browser.save_screenshot(str(picture))
+            ActionChains(browser).send_keys(KEYS[choice]).perform()
+            given.append((shown["id"], choice))
+        # The last answer is stored when the page goes on.
+        _until(browser, lambda: not _asked(browser, pairs))
+    return given
+
+
+def _asked(browser: Browser, number: int) -> bool:
+    return browser.execute_script("return document.getElementById('progress')?.textContent ?? ''").startswith(
+        f"Pair {number} of "
+    )
+
+
+def _question(browser: Browser, number: int) -> dict[str, Any] | None:
+    return browser.execute_script(SHOWN) if _asked(browser, number) else None
+
+
+def _until(browser: Browser, condition: Any) -> Any:
+    return WebDriverWait(browser, TIMEOUT_S, poll_frequency=0.05).until(lambda _: condition())
