@@ -180,7 +180,7 @@ def test_a_learner_and_then_the_head_die(tmp_path: Path) -> None:
     learner.assert_resumes_as_undisturbed(tmp_path / "undisturbed")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_links_that_fail(tmp_path: Path) -> None:
     """Between hosts of their own, with the learner on the head's side of the link, then on the other."""
     with ray_nodes((0, 1, 1), hosts=True) as nodes:
