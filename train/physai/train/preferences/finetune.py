@@ -219,6 +219,8 @@ def fit_line(report: FitReport) -> str:
         low, high = report.accuracy_interval
         text += f"; predicts {report.accuracy:.0%} of {report.held_out} held-out ones (95 %: {low:.0%} to {high:.0%})"
     strongest = sorted(report.correlations.items(), key=lambda item: -abs(item[1]))[:3]
+    if report.task_agreement is not None:
+        text += f"; {report.task_agreement:.0%} of the answers are for more of the task's reward"
     if strongest:
         text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
     return text

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from physai.sim.preferences.answers import Answer, Pair
-from physai.sim.preferences.segment import PreferenceError, Segment
+from physai.sim.preferences.segment import REWARD, PreferenceError, Segment
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.stats.statistics import clopper_pearson
 from physai.train.models.numpy_policy import seeded
@@ -80,6 +80,15 @@ class FitReport:
     """Pearson correlation of the learned reward with each of the segments' terms, over all steps."""
     uncertainty: float
     """Mean standard deviation of the members' rewards, relative to the reward's over all steps."""
+    task_agreement: float | None = None
+    """Share of the preferences for the segment with more of the task's reward; None if that is not known."""
+
+    @property
+    def says_little_new(self) -> bool:
+        """Whether the task's reward alone predicts preferences as well as the ensemble does."""
+        if self.task_agreement is None or self.accuracy is None:
+            return False
+        return self.task_agreement >= self.accuracy
 
     def facts(self) -> dict[str, Any]:
         """As JSON."""
@@ -139,7 +148,19 @@ def fit_store(
     model, report = fit(
         stack(listed) if listed else torch.zeros(0, 1, 1), labels, seed=seed, settings=settings, start=start
     )
-    return model, explain(model, report, listed, store.layout.terms)
+    report = explain(model, report, listed, store.layout.terms)
+    if REWARD not in store.layout.terms:
+        return model, report
+    column = store.layout.terms.index(REWARD)
+    return model, replace(report, task_agreement=agreement(labels, [float(s.terms[:, column].sum()) for s in listed]))
+
+
+def agreement(labels: Labels, worth: Sequence[float]) -> float:
+    """Share of the preferences, without ties, for the segment that is worth more."""
+    decided = labels.target != 0.5
+    values = torch.tensor(worth, dtype=torch.float64)
+    more = values[labels.first] > values[labels.second]
+    return float((more == (labels.target == 1.0))[decided].double().mean())
 
 
 def fit(
