@@ -2,19 +2,20 @@
 
 import os
 import sys
+from threading import Event
 from typing import NoReturn
 
-_abrupt: list[str] = []
+_abrupt = Event()
 
 
-def end_abruptly(reason: str) -> None:
+def end_abruptly() -> None:
     """Have the command end without a tear-down: a thread of a library waits for something and cannot be stopped."""
-    _abrupt.append(reason)
+    _abrupt.set()
 
 
 def ends_abruptly() -> bool:
     """Whether that has been asked for."""
-    return bool(_abrupt)
+    return _abrupt.is_set()
 
 
 def leave(code: int) -> NoReturn:

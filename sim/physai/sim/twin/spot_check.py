@@ -58,18 +58,18 @@ def squared_motion(sample: ReplaySample, *, floating: bool) -> Array:
 
 
 def _still(sample: ReplaySample, residuals: Residuals, *, floating: bool) -> str:
-    """Return which joint stands still in a sample, or "": any twin replays a robot that stands still."""
+    """Return which joint does not move in a sample, or "": any twin replays a robot that does not move."""
     moved = sample_motion(sample, floating=floating)
     for name, here, everywhere in zip(residuals.joint_names, moved.tolist(), residuals.motion, strict=True):
         if not here >= MOTION_SHARE * everywhere:
             return (
                 f"{name}: {len(sample.start)} of its held-out windows move by {here:.2g} (root mean square), all of "
-                f"them by {everywhere:.2g}: any twin replays a joint that stands still; calibrate again"
+                f"them by {everywhere:.2g}: any twin replays a joint that does not move; calibrate again"
             )
     if not float(moved.max()) >= MOTION_MIN:
         return (
             f"its held-out windows to replay move by {moved.max():.2g} at most (root mean square), at least "
-            f"{MOTION_MIN:g} rad or m are needed: any twin replays a robot that stands still; calibrate again"
+            f"{MOTION_MIN:g} rad or m are needed: any twin replays a robot that does not move; calibrate again"
         )
     return ""
 

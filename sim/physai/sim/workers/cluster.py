@@ -105,12 +105,16 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
 
 def answers(address: str, *, timeout_s: float) -> bool:
     """Whether something accepts a connection at HOST:PORT within that time [s]."""
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+        _dial(address, timeout_s)
     except OSError:
         return False
     return True
+
+
+def _dial(address: str, timeout_s: float) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
 
 
 def _disconnect(ray: Any, head: str) -> None:
@@ -123,16 +127,15 @@ def _disconnect(ray: Any, head: str) -> None:
     ending.join(ANSWER_S)
     if ending.is_alive():
         atexit.unregister(ray.shutdown)
-        # The end of the interpreter under that thread is a crash.
-        end_abruptly("ray.shutdown waits for a head that does not answer")
+        # The interpreter crashes if it ends while that thread waits.
+        end_abruptly()
 
 
 def _require_answer(address: str) -> None:
     """Refuse an address at which nothing listens: Ray itself waits for it for minutes, and says nothing meanwhile."""
     check_address(address)
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+        _dial(address, ANSWER_S)
     except (OSError, OverflowError) as error:
         raise ClusterError(
             f"--ray {address}: no cluster answers there within {ANSWER_S:g} s: {error}; start one with `ray start "

@@ -221,7 +221,7 @@ FAVOURABLE: dict[str, tuple[Callable[[Record], object], str]] = {
     ),
     "a floor": (scale(10.0, "residuals.floor.0"), "that its position sensor explains an error of"),
     "a floor from commands": (scale(10.0, "command_residuals.floor.0"), "that its position sensor explains"),
-    "more motion": (scale(20.0, "residuals.motion.0"), "any twin replays a joint that stands still"),
+    "more motion": (scale(20.0, "residuals.motion.0"), "any twin replays a joint that does not move"),
     "more motion from commands": (scale(10.0, "command_residuals.motion.0"), "in the replay from commands"),
     "a ratio far from its interval": (
         scale(0.1, "residuals.alternatives.0.ratio.value"),

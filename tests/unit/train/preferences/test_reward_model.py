@@ -1,6 +1,5 @@
 """The reward ensemble, its fit and the choice of pairs."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,16 +67,11 @@ def test_a_fit_finds_the_reward_behind_the_answers() -> None:
     assert float(torch.corrcoef(torch.stack([learned.flatten(), true.flatten()]))[0, 1]) >= 0.8
 
 
-def test_answers_may_say_no_more_than_the_tasks_reward() -> None:
+def test_agreement_of_answers_with_the_tasks_reward() -> None:
     """Three preferences and a tie; two of the three are for what is worth more."""
     first, second = torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 2, 0])
     labels = Labels(first, second, torch.tensor([1.0, 1.0, 1.0, 0.5]))
     assert agreement(labels, [3.0, 2.0, 2.5]) == pytest.approx(2.0 / 3.0)
-    listed = segments(60)
-    _, report = fit(inputs_of(listed), labelled(listed, 60), seed=0, settings=FAST)
-    assert not report.says_little_new
-    assert replace(report, accuracy=0.8, task_agreement=0.8).says_little_new
-    assert not replace(report, accuracy=0.9, task_agreement=0.8).says_little_new
 
 
 def test_a_benchmark_tells_teachers_apart() -> None:
@@ -185,17 +179,6 @@ def test_disagreement_asks_where_members_differ() -> None:
     assert scores[-1] > 0.0
     with pytest.raises(PreferenceError, match="fitted model"):
         choose_pairs(numbers, listed, count=10, method="disagreement", seed=0)
-
-
-def test_matched_pairs_are_of_nearly_equal_reward() -> None:
-    """A tenth of random pairs: of normal differences, the tenth nearest 0 lies within 0.126 standard deviations."""
-    listed = segments(200)
-    sums = np.array([segment.terms[:, 0].sum() for segment in listed])
-    chosen = choose_pairs(range(200), listed, count=40, method="matched", seed=0)
-    gaps = np.array([sums[pair.first] - sums[pair.second] for pair in chosen])
-    assert len({(pair.first, pair.second) for pair in chosen}) >= 35
-    assert np.abs(gaps).max() <= 1.3 * 0.126 * np.sqrt(2.0) * sums.std()
-    assert all(pair.first != pair.second for pair in chosen)
 
 
 @given(st.integers(2, 9), st.integers(1, 20), st.integers(0, 99))

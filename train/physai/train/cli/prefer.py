@@ -33,7 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     collect.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
     collect.add_argument("--out", type=Path, required=True, metavar="DB", help="database; begun if there is none")
     collect.add_argument("--pairs", type=int, default=60, metavar="N", help="pairs from each run (default: 60)")
-    _add_method(collect, matched=True)
+    _add_method(collect)
     collect.add_argument(
         "--repeats",
         type=float,
@@ -68,7 +68,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--teacher", required=True, choices=TEACHERS, metavar="TEACHER", help=", ".join(TEACHERS))
     _add_teacher(train)
     train.add_argument("--labels", type=int, default=200, metavar="N", help="answers to ask for (default: 200)")
-    _add_method(train, matched=False)
+    _add_method(train)
     train.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     train.add_argument("--iterations", type=int, default=120, metavar="N", help="updates of PPO (default: 120)")
     train.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated in parallel")
@@ -78,14 +78,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _add_method(parser: argparse.ArgumentParser, *, matched: bool) -> None:
+def _add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
-        choices=("disagreement", "random", *(["matched"] if matched else []), "uniform"),
+        choices=("disagreement", "random", "uniform"),
         default="disagreement",
-        help="how to choose pairs: by disagreement of the reward models so far, at random, "
-        + ("at random among those that the task's reward does not tell apart, " if matched else "")
-        + "or every segment equally often (default: disagreement; the first pairs are random)",
+        help="how to choose pairs: by disagreement of the reward models so far, at random, or every segment equally "
+        "often (default: disagreement; the first pairs are random)",
     )
     parser.add_argument(
         "--segment-s", type=float, default=0.5, metavar="S", help="length of a segment [s] (default: 0.5)"
@@ -246,11 +245,6 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         table(("held-out pairs", "predicted", "observed"), bins, indent=""),
         f"next: physai finetune RUN --preferences {arguments.database}",
     ]
-    if report.says_little_new:
-        lines[2:2] = [
-            "the task's reward predicts the answers as well: ask about motions that it does not tell apart, with "
-            "physai prefer collect RUN --method matched"
-        ]
     return {"sha256": digest, **facts}, lines
 
 

@@ -95,11 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="any other setting, such as learning_rate=3e-4; `TASK --set help` lists them with this task's values",
     )
+    _add_trackers(parser)
+    parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
+
+
+def _add_trackers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wandb", metavar="PROJECT", help="log to this Weights & Biases project, too")
     parser.add_argument(
         "--mlflow", metavar="EXPERIMENT", help="log to this MLflow experiment, too, at MLFLOW_TRACKING_URI or locally"
     )
-    parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,8 +16,6 @@ Couples = npt.NDArray[np.int64]
 """Rows of two segments, (n, 2)."""
 CANDIDATES = 50
 """Random pairs per pair that is asked, among which disagreement chooses (PEBBLE, Lee et al. 2021)."""
-NEAREST = 10
-"""One in so many random pairs is a match."""
 
 
 def choose_pairs(
@@ -38,9 +36,7 @@ def choose_pairs(
         count: how many pairs.
         method: `disagreement` takes those of `CANDIDATES` times as many random pairs on whose preference the members
             differ most, by the standard deviation of their probabilities (Christiano et al. 2017, section 2.2.4);
-            `random` draws pairs; `matched` draws from the tenth of as many random pairs in which the task's reward of
-            both segments differs least, so that answers say what it does not; `uniform` uses every segment equally
-            often, give or take one.
+            `random` draws pairs; `uniform` uses every segment equally often, give or take one.
         seed: of the choice.
         model: the ensemble that disagrees.
         newest: number of segments at the end of which every pair has one; None for all. What a policy does now is
@@ -57,11 +53,6 @@ def choose_pairs(
         couples = _uniform(len(numbers), count, rng)
     elif method == "random":
         couples = _random(len(numbers), newest or len(numbers), count, rng)
-    elif method == "matched":
-        candidates = _random(len(numbers), newest or len(numbers), CANDIDATES * count, rng)
-        rewards = np.array([segment.terms[:, 0].sum() for segment in segments])
-        nearest = np.argsort(np.abs(np.diff(rewards[candidates], axis=1))[:, 0], kind="stable")
-        couples = candidates[rng.choice(nearest[: max(count, len(nearest) // NEAREST)], count, replace=False)]
     elif model is None:
         raise PreferenceError("pairs by disagreement need a fitted model; choose the first pairs at random")
     else:

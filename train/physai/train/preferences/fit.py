@@ -83,13 +83,6 @@ class FitReport:
     task_agreement: float | None = None
     """Share of the preferences for the segment with more of the task's reward; None if that is not known."""
 
-    @property
-    def says_little_new(self) -> bool:
-        """Whether the task's reward alone predicts preferences as well as the ensemble does."""
-        if self.task_agreement is None or self.accuracy is None:
-            return False
-        return self.task_agreement >= self.accuracy
-
     def facts(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
