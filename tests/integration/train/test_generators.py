@@ -37,7 +37,7 @@ def as_numbers(tensor: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_actor_that_dies_or_stalls_changes_no_weight(
-    harm: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harm: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -61,6 +61,7 @@ def test_an_actor_that_dies_or_stalls_changes_no_weight(
         executor.close()
         assert together.collector.replaced >= 1
     assert weights(together) == weights(alone)
+    assert capfd.readouterr().out == "", "Ray wrote where results belong"
     assert not (tmp_path / ".ray").exists(), "Ray wrote a token into the home folder"
 
 

@@ -158,6 +158,9 @@ def _require_token(ray: Any, address: str) -> None:
 
 
 def _connect(ray: Any, address: str, processors: int) -> None:
+    # Ray writes what happens to its workers to our standard output, whatever `log_to_driver` is, and has no public way
+    # to stop it; that belongs to the results (`--json`).
+    ray._private.worker._worker_logs_enabled = False
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     named = os.environ.get("RAY_ADDRESS")
     joined = named if address == "auto" and named else address
