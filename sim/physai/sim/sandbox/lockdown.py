@@ -133,7 +133,7 @@ def lock_down(limits: Mapping[str, int]) -> dict[str, str]:
     # Not earlier: a change of credentials clears it.
     _require(_libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "PR_SET_PDEATHSIG")
     _attempt("landlock", missing, _restrict_files)
-    _filter_calls(program)
+    filter_calls(program)
     return missing
 
 
@@ -273,6 +273,11 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def _filter_calls(program: bytes) -> None:
+def filter_calls(program: bytes) -> None:
+    """Filters the system calls of this process, and of all that it starts, for good.
+
+    Raises:
+        LockdownError: the kernel has no such filters, or the process neither is privileged nor has given privileges up.
+    """
     filter_ = _Program(len(program) // 8, program)
     _require(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0), "seccomp")

@@ -1,6 +1,5 @@
 """The parent's end: starts the sandboxed process, asks it within limits of time and size, and ends it."""
 
-import json
 import os
 import selectors
 import signal
@@ -9,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable
@@ -206,18 +204,3 @@ def _signal_name(number: int) -> str:
 def _last_line(printed: bytearray) -> str:
     lines = bytes(printed[-1000:]).decode("utf-8", "replace").split("\n")
     return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))[:200]
-
-
-def read_facts(data: bytes) -> dict[str, Any]:
-    """The JSON object of a reply.
-
-    Raises:
-        SandboxError: it is none.
-    """
-    try:
-        found: Any = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise SandboxError("sent a reply that is no JSON object")
-    return cast("dict[str, Any]", found)

@@ -1,13 +1,14 @@
 """A user's reward or rubric from a Python file, run in a sandboxed process that is given arrays and returns numbers."""
 
 import hashlib
+import json
 import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain
 from physai.sdk.base.terminal import printable
 from physai.sim.sandbox.frames import FACTS, NUMBERS, pack, pack_arrays
-from physai.sim.sandbox.process import SandboxedProcess, SandboxError, read_facts
+from physai.sim.sandbox.process import SandboxedProcess, SandboxError
 
 Floats = npt.NDArray[np.float64]
 Form = Literal["reward", "rubric"]
@@ -192,7 +193,7 @@ class UserReward:
         kind, data = self._ask(request, call, numbers=0, limit_s=self._limits.start_s)
         if kind != FACTS:
             raise self._told(data)
-        return read_facts(data)
+        return self._read(data)
 
     def _ask(self, request: bytes, call: int, *, numbers: int, limit_s: float) -> tuple[int, bytes]:
         assert self._process is not None
@@ -205,8 +206,17 @@ class UserReward:
             # The process has one thread, which uses no more processor time than passes.
             self._spent_s += time.monotonic() - started
 
+    def _read(self, data: bytes) -> dict[str, Any]:
+        try:
+            found: Any = json.loads(data)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._error(self._line, "its process sent a reply that is no JSON object")
+        return cast("dict[str, Any]", found)
+
     def _told(self, data: bytes) -> UserRewardError:
-        facts = read_facts(data)
+        facts = self._read(data)
         line, message = facts.get("line"), facts.get("message")
         return self._error(line if type(line) is int else None, str(message)[:500])
 
