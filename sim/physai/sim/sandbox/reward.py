@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.files import read_plain
 from physai.sdk.base.terminal import printable
 from physai.sim.sandbox.frames import FACTS, NUMBERS, pack, pack_arrays
@@ -29,6 +29,19 @@ MAX_SOURCE = 1 << 20
 """Greatest size of a file [bytes]."""
 MAX_REQUEST = 64 << 20
 """Greatest size of the arrays of one call [bytes]."""
+
+
+def parse_layers(names: Collection[str]) -> list[Layer]:
+    """Layers by name, from options that may list several, as `namespaces,landlock`.
+
+    Raises:
+        UnknownNameError: there is no such layer, or it cannot be done without.
+    """
+    given = [name for names_ in names for name in names_.split(",")]
+    for name in given:
+        if name not in LAYERS:
+            raise unknown_name("layer that a sandbox can be without", name, LAYERS)
+    return [layer for layer in LAYERS if layer in given]
 
 
 class UserRewardError(PhysaiError):
@@ -114,6 +127,13 @@ class UserReward:
     def pid(self) -> int | None:
         """Identifier of the process; None if there is none."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def confinement(self) -> str:
+        """The layers that hold it, and those that are missing, for people."""
+        held = [name for name in LAYERS if name not in self.missing]
+        lacking = "".join(f", WITHOUT {name} ({why})" for name, why in self.missing.items())
+        return f"held by {', '.join(['rlimits', 'seccomp', *held])}{lacking}"
 
     def score(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Floats:
         """Calls the function.
