@@ -135,6 +135,8 @@ class _Exchange:
                 for key, _ in ready:
                     if not self._serve(key.fd):
                         if key.fd == self._replies:
+                            # What it printed last was printed before.
+                            self._serve(self._output)
                             return _ENDED
                         selector.unregister(key.fd)
                 if len(self.printed) > MAX_PRINTED:
