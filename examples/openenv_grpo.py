@@ -141,8 +141,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40, help="updates (default: 40)")
     parser.add_argument("--group", type=int, default=32, help="episodes in a group (default: 32)")
+    parser.add_argument("--reward", type=Path, help="file of your own reward(steps), which runs in a sandbox")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch, running_service(Path(scratch) / "data", workers=0) as service:
+    rewards = {} if arguments.reward is None else {TASK: arguments.reward}
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        running_service(Path(scratch) / "data", workers=0, rewards=rewards) as service,
+    ):
         tokenizer = tiny_model(Path(scratch) / "model")
         rollout = Rollout(Worlds(service.url, TASK, arguments.group), bound=10.0)
         trainer = GRPOTrainer(

@@ -116,8 +116,14 @@ def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
 def test_a_language_models_trainer_steps_the_twin(tmp_path: Path) -> None:
     """Optional, because TRL brings seventy packages: `pip install trl` as well."""
     pytest.importorskip("trl", reason="needs TRL: pip install trl")
-    output = example("openenv_grpo", "--steps", "2", "--group", "4", folder=tmp_path)
-    assert re.search(r"return -?[0-9.]+ in the first 1 updates, .* of 2 updates", output)
+    # A number per step, so that the return is the mean length of the group's 4 episodes.
+    (tmp_path / "mine.py").write_text("def reward(steps):\n    return steps['task_reward'] * 0.0 + 1.0\n")
+    output = example("openenv_grpo", "--steps", "2", "--group", "4", "--reward", "mine.py", folder=tmp_path)
+    found = re.search(r"return ([0-9.]+) in the first 1 updates, ([0-9.]+) in the last, of 2 updates", output)
+    assert found is not None
+    for mean in map(float, found.groups()):
+        assert 0.0 < mean <= 240.0
+        assert (4 * mean).is_integer()
 
 
 @pytest.mark.slow

@@ -66,6 +66,47 @@ def test_answers_come_from_the_taste(database: Path) -> None:
     store.close()
 
 
+def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy, path = tmp_path / "copy.db", tmp_path / "mine.py"
+    sqlite3.connect(database).execute("VACUUM INTO ?", [str(copy)])
+    answer = ["prefer", "answer", str(copy), "--simulated", "perfect", "--reward", str(path)]
+    sources = (
+        "def reward(steps):\n    return -steps['terms.command_size']\n",
+        "def rubric(episode):\n    assert episode['qpos'].shape == (25, 2)\n    return episode['qpos'][-1, 0]\n",
+    )
+    raters: list[str] = []
+    for source in sources:
+        path.write_text(source)
+        raters.append(f"simulated-perfect-{sha256_hex(source.encode())[:12]}")
+        assert main([*answer, "--json"]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out) == {"rater": raters[-1], "answered": 50}
+        assert f"of {path}: held by rlimits, seccomp" in printed.err
+    store = PreferenceStore(copy)
+    segments, pairs = store.segments(), {pair.id: pair for pair in store.pairs()}
+    told = {(given.rater, given.pair): given.preference for given in store.answers()}
+    store.close()
+    for number, pair in pairs.items():
+        # The file says what the taste command_size=-1 says.
+        assert told[raters[0], number] == told["simulated-perfect", number]
+        ends = [segments[segment].qpos[-1, 0] for segment in (pair.first, pair.second)]
+        assert told[raters[1], number] == ("first" if ends[0] > ends[1] else "second")
+
+
+def test_a_file_that_fails_answers_nothing(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def reward(steps):\n    return steps['speed']\n")
+    answer = ["prefer", "answer", str(database), "--simulated", "perfect", "--reward", str(path)]
+    store = PreferenceStore(database)
+    before = len(store.answers())
+    assert main(answer) == 2
+    assert capsys.readouterr().err.endswith(f"{path}, line 2: KeyError: 'speed'\n")
+    assert main([*answer, "--taste", "command_size=-1"]) == 2
+    assert f"--reward {path} and --taste command_size=-1 both say what is liked" in capsys.readouterr().err
+    assert len(store.answers()) == before
+    store.close()
+
+
 def test_a_fit_is_written_and_explains_itself(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

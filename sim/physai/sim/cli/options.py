@@ -54,6 +54,18 @@ def add_ray_argument(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def add_reward_without_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds `--reward-without`, which `physai.sim.sandbox.reward.parse_layers` reads."""
+    parser.add_argument(
+        "--reward-without",
+        action="append",
+        default=[],
+        metavar="LAYER,…",
+        help="run the file of --reward although the kernel or container lacks this layer of its sandbox: namespaces, "
+        "landlock",
+    )
+
+
 def check_worker_options(arguments: argparse.Namespace) -> None:
     """Raises PhysaiError for a number of workers out of range, and for what is no address of a cluster."""
     from physai.sim.workers.pool import require_jobs

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import add_device_argument, add_ray_argument, require_range
+from physai.sim.cli.options import (
+    add_device_argument,
+    add_ray_argument,
+    add_reward_without_argument,
+    require_range,
+)
+
+if TYPE_CHECKING:
+    from physai.sim.sandbox.reward import UserReward
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preferences-robot", type=Path, metavar="FILE", help="robot to draw there, if the task is not built in"
     )
+    parser.add_argument(
+        "--reward",
+        action="append",
+        default=[],
+        metavar="TASK=FILE",
+        help="Python file whose reward(steps) or rubric(episode) replaces the task's reward for OpenEnv's clients; it "
+        "runs in a sandbox; may be given once per task",
+    )
+    add_reward_without_argument(parser)
     parser.add_argument(
         "--log",
         type=Path,
@@ -78,13 +97,35 @@ def run(arguments: argparse.Namespace) -> int:
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,
     )
-    with prepare(settings) as config:
+    with ExitStack() as stack:
+        rewards = _open_rewards(arguments.reward, arguments.reward_without, stack)
+        config = stack.enter_context(prepare(settings, rewards=rewards))
         scheme = "https" if settings.tls_cert else "http"
         print(f"serving {data} at {scheme}://{settings.host}:{settings.port} (Ctrl-C stops)", file=sys.stderr)
         if settings.preferences is not None:
             print(f"asking at {scheme}://{settings.host}:{settings.port}/prefer", file=sys.stderr)
         uvicorn.Server(config).run()
     return 0
+
+
+def _open_rewards(given: list[str], without: list[str], stack: ExitStack) -> dict[str, UserReward]:
+    """Starts the rewards of `--reward` and says which layers hold them."""
+    from physai.sim.sandbox.reward import UserReward, parse_layers
+    from physai.sim.tasks.registry import task_names
+
+    rewards: dict[str, UserReward] = {}
+    for words in given:
+        task, equals, file = words.partition("=")
+        if not equals or not file:
+            raise PhysaiError(f"--reward {words}: expected TASK=FILE, as ur10e-reach=mine.py")
+        if task not in task_names():
+            raise unknown_name("task", task, task_names())
+        if task in rewards:
+            raise PhysaiError(f"--reward {words}: {task} has a reward already; give one file per task")
+        reward = stack.enter_context(UserReward(Path(file), without=parse_layers(without)))
+        rewards[task] = reward
+        print(f"{reward.form} of {task}: {file}, SHA-256 {reward.sha256}, {reward.confinement}", file=sys.stderr)
+    return rewards
 
 
 command = CliCommand(summary="serve twins, sessions and jobs to a team", add_arguments=add_arguments, run=run)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
+from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.auth.access import Access, is_loopback
 from physai.sim.service.auth.bodies import GuardBodies
 from physai.sim.service.auth.tokens import TokenStore
@@ -49,12 +50,18 @@ REAP_PERIOD_S = 1.0
 PLAY_PERIOD_S = 0.01
 
 
-def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None) -> FastAPI:
+def create_app(
+    settings: ServiceSettings,
+    *,
+    executor: JobExecutor | None = None,
+    rewards: Mapping[str, UserReward] | None = None,
+) -> FastAPI:
     """Builds the application; it owns its threads, sessions and workers from startup to shutdown.
 
     Args:
         settings: see `ServiceSettings`.
         executor: what runs the jobs; worker processes of this machine if None.
+        rewards: rewards of OpenEnv's episodes in place of the task's, by its name; they stay the caller's.
 
     Raises:
         PhysaiError: the database cannot be used.
@@ -64,7 +71,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)
-    manager = SessionManager(settings.limits)
+    manager = SessionManager(settings.limits, rewards)
     threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
     views = Views(limit=settings.limits.views)
     runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers, device=settings.device)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import httpx
@@ -37,6 +37,7 @@ class ServiceProcess:
         workers: int = 1,
         ray: str | None = None,
         preferences: Path | None = None,
+        rewards: Mapping[str, Path] | None = None,
     ) -> None:
         """A service that is not running yet; see `physai sim serve --help`."""
         self.port = free_port()
@@ -50,6 +51,7 @@ class ServiceProcess:
         self._command += ["--db", database] if database else []
         self._command += ["--ray", ray] if ray else []
         self._command += ["--preferences", str(preferences)] if preferences else []
+        self._command += [word for task, file in (rewards or {}).items() for word in ("--reward", f"{task}={file}")]
 
     def start(self) -> None:
         """Starts the service and waits until it answers.
@@ -85,9 +87,11 @@ class ServiceProcess:
 
 
 @contextlib.contextmanager
-def running_service(data: Path, *, workers: int = 1) -> Generator[ServiceProcess]:
+def running_service(
+    data: Path, *, workers: int = 1, rewards: Mapping[str, Path] | None = None
+) -> Generator[ServiceProcess]:
     """A service for as long as the block lasts."""
-    service = ServiceProcess(data, workers=workers)
+    service = ServiceProcess(data, workers=workers, rewards=rewards)
     service.start()
     try:
         yield service

@@ -4,11 +4,12 @@ import contextlib
 import fcntl
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 import uvicorn
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.app import create_app
 from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
@@ -27,7 +28,7 @@ LOG_FILE = "requests.log"
 
 
 @contextlib.contextmanager
-def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
+def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | None = None) -> Generator[uvicorn.Config]:
     """The server's configuration, for as long as this process holds the data folder.
 
     Raises:
@@ -50,7 +51,7 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
         _require_free(settings)
         raise_file_limit()
         log_requests(settings.log or settings.data / LOG_FILE)
-        app = create_app(settings, executor=_ray_executor(settings, stack))
+        app = create_app(settings, executor=_ray_executor(settings, stack), rewards=rewards)
         # Ctrl-C while the application starts or stops must not leave workers behind.
         stack.callback(app.state.executor.stop)
         yield uvicorn.Config(

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import add_reward_without_argument
 
 if TYPE_CHECKING:
     from physai.sim.preferences.store import PreferenceStore
@@ -52,7 +54,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     answer.add_argument("database", type=Path, metavar="DB")
     answer.add_argument("--simulated", required=True, choices=TEACHERS, metavar="TEACHER", help=", ".join(TEACHERS))
     _add_teacher(answer)
-    answer.add_argument("--rater", help="name of the rater, to which simulated- is added (default: the teacher's)")
+    answer.add_argument(
+        "--reward",
+        type=Path,
+        metavar="FILE",
+        help="Python file whose reward(steps) or rubric(episode) says what the teacher likes; it runs in a sandbox",
+    )
+    add_reward_without_argument(answer)
+    answer.add_argument(
+        "--rater",
+        help="name of the rater, to which simulated- is added (default: the teacher's, and the hash of --reward)",
+    )
     answer.add_argument("--limit", type=int, metavar="N", help="greatest number of answers")
     status = actions.add_parser("status", help="what a database holds", description="Print what a database holds.")
     status.add_argument("database", type=Path, metavar="DB")
@@ -154,19 +166,29 @@ def _answer(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     from physai.sim.preferences.store import PreferenceStore
     from physai.sim.preferences.taste import parse_taste
     from physai.sim.preferences.teachers import SIMULATED
+    from physai.sim.sandbox.reward import UserReward, parse_layers
     from physai.train.preferences.ask import answer_simulated
 
     if arguments.limit is not None and not 1 <= arguments.limit <= MAX_PAIRS:
         raise PhysaiError(f"--limit must lie in 1 … {MAX_PAIRS}, got {arguments.limit}")
     teacher = _teacher(arguments, arguments.simulated)
-    # Model cards count simulated teachers by their names, so that none passes for a person.
-    rater = SIMULATED + (arguments.rater or arguments.simulated).removeprefix(SIMULATED)
-    store = PreferenceStore(arguments.database)
-    try:
+    if arguments.reward is not None and arguments.taste is not None:
+        raise PhysaiError(f"--reward {arguments.reward} and --taste {arguments.taste} both say what is liked; give one")
+    with ExitStack() as stack:
+        reward, name = None, arguments.simulated
+        if arguments.reward is not None:
+            reward = stack.enter_context(UserReward(arguments.reward, without=parse_layers(arguments.reward_without)))
+            print(f"{reward.form} of {arguments.reward}: {reward.confinement}", file=sys.stderr)
+            # Answers by another file are another rater's.
+            name = f"{name}-{reward.sha256[:12]}"
+        # Model cards count simulated teachers by their names, so that none passes for a person.
+        rater = SIMULATED + (arguments.rater or name).removeprefix(SIMULATED)
+        store = PreferenceStore(arguments.database)
+        stack.callback(store.close)
         taste = None if arguments.taste is None else parse_taste(arguments.taste, store.layout.terms)
-        count = answer_simulated(store, teacher, rater=rater, taste=taste, seed=arguments.seed, limit=arguments.limit)
-    finally:
-        store.close()
+        count = answer_simulated(
+            store, teacher, rater=rater, taste=taste, reward=reward, seed=arguments.seed, limit=arguments.limit
+        )
     return {"rater": rater, "answered": count}, [f"{rater} answered {count} pairs"]
 
 

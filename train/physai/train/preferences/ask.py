@@ -1,15 +1,16 @@
 """A simulated teacher answers a database's questions, from the terms that its segments hold."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from physai.sim.preferences.answers import Answer, Choice, Preference
-from physai.sim.preferences.segment import REWARD, PreferenceError
+from physai.sim.preferences.segment import REWARD, PreferenceError, Segment
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.taste import rewards_of
-from physai.sim.preferences.teachers import Teacher, scale_of
+from physai.sim.preferences.teachers import Rewards, Teacher, scale_of
+from physai.sim.sandbox.reward import UserReward
 
 
 def answer_simulated(
@@ -18,6 +19,7 @@ def answer_simulated(
     *,
     rater: str,
     taste: Mapping[str, float] | None = None,
+    reward: UserReward | None = None,
     seed: int = 0,
     limit: int | None = None,
 ) -> int:
@@ -28,6 +30,7 @@ def answer_simulated(
         teacher: how it answers.
         rater: the name under which it does.
         taste: weights of named terms that it likes; None for the task's own reward.
+        reward: what it likes instead, by a file of the user's.
         seed: of its chance, for each pair anew: a run that was cut off goes on as if it had not been.
         limit: greatest number of answers; None for all.
 
@@ -36,9 +39,14 @@ def answer_simulated(
 
     Raises:
         PreferenceError: a segment is damaged, the rater's name is invalid, or an answer of this seed was taken back.
+        UserRewardError: the user's file failed.
     """
     wanted = taste or {REWARD: 1.0}
-    rewards = {n: rewards_of(s.terms, store.layout.terms, wanted) for n, s in store.segments().items()}
+    names = store.layout.terms
+    rewards = {
+        number: rewards_of(segment.terms, names, wanted) if reward is None else rewards_by_file(segment, names, reward)
+        for number, segment in store.segments().items()
+    }
     sums = {number: float(values.sum()) for number, values in rewards.items()}
     count = 0
     while limit is None or count < limit:
@@ -58,6 +66,19 @@ def answer_simulated(
             )
         count += 1
     return count
+
+
+def rewards_by_file(segment: Segment, names: Sequence[str], reward: UserReward) -> Rewards:
+    """What a user's file says of each step of a segment, (T,); the number of a rubric is spread over its steps.
+
+    Raises:
+        UserRewardError: the file failed.
+    """
+    terms = {f"terms.{name}": segment.terms[:, column] for column, name in enumerate(names)}
+    given = {"qpos": segment.qpos, "critic": segment.critic, "action": segment.action, **terms}
+    score = reward.score(given)
+    steps = len(segment.qpos)
+    return score if reward.form == "reward" else np.full(steps, score[0] / steps)
 
 
 def as_shown(said: Preference, *, swapped: bool) -> Choice:

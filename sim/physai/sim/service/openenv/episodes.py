@@ -46,7 +46,7 @@ def open_episode(manager: SessionManager, task: str, profile: Profile, *, worlds
         ProblemError: there is no such task, or the service is full.
     """
     # Clients that name no seed must not all see the same episodes.
-    session = manager.create(WorldsOptions(task=task, worlds=worlds, seed=secrets.randbits(53)))
+    session = manager.create(WorldsOptions(task=task, worlds=worlds, seed=secrets.randbits(53)), rewarded=True)
     return EPISODES[profile](session)
 
 

@@ -3,12 +3,15 @@
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 
 from physai.sdk.base.errors import PhysaiError, UnknownNameError, unknown_name
 from physai.sdk.base.plugins import contributions
+from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.sessions.rewarded import RewardedWorlds
 from physai.sim.service.sessions.session import Session
-from physai.sim.service.sessions.worlds import ENGINE_ERRORS, WorldsOptions
+from physai.sim.service.sessions.worlds import ENGINE_ERRORS, SessionWorlds, WorldsOptions
 from physai.sim.service.settings import Limits
 
 INTERFACES = "physai.session_interfaces"
@@ -18,16 +21,23 @@ INTERFACES = "physai.session_interfaces"
 class SessionManager:
     """Creates, finds and closes sessions. Every method may be called from any thread."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, rewards: Mapping[str, UserReward] | None = None) -> None:
+        """Takes the limits, and users' rewards by the task that they are for."""
         self._limits = limits
+        self._rewards = rewards or {}
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._worlds_coming = 0
         self._closed_world_steps = 0
         self._coming = 0
 
-    def create(self, options: WorldsOptions, interface: str = "targets") -> Session:
+    def create(self, options: WorldsOptions, interface: str = "targets", *, rewarded: bool = False) -> Session:
         """Builds the worlds of a new session.
+
+        Args:
+            options: which worlds.
+            interface: what the client steps them by.
+            rewarded: replace the task's reward by the user's, if there is one for the task.
 
         Raises:
             ProblemError: a limit is reached, or the options are invalid.
@@ -40,7 +50,10 @@ class SessionManager:
         # Places are taken before the worlds are built, which takes seconds, so that two requests cannot share the last.
         self._reserve(options.worlds)
         try:
-            session = Session(secrets.token_hex(8), options, makers[interface].load()(options), self._limits)
+            worlds: SessionWorlds = makers[interface].load()(options)
+            if rewarded and options.task in self._rewards:
+                worlds = RewardedWorlds(worlds, self._rewards[options.task])
+            session = Session(secrets.token_hex(8), options, worlds, self._limits)
             with self._lock:
                 self._sessions[session.identifier] = session
         except UnknownNameError as error:
