@@ -18,6 +18,8 @@ from physai.sim.workers.ray_environment import has_token, restored_environment, 
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""How a connection of gRPC begins, which is Ray's protocol: RFC 9113 section 3.4, with empty settings."""
 _ADDRESS = re.compile(r"[\w.-]{1,253}:\d{1,5}|\[[0-9a-fA-F:.]{2,45}\]:\d{1,5}")
 
 
@@ -104,7 +106,7 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
 
 
 def answers(address: str, *, timeout_s: float) -> bool:
-    """Whether something accepts a connection at HOST:PORT within that time [s]."""
+    """Whether a process of Ray answers at HOST:PORT; connecting and answering may take that long each [s]."""
     try:
         _dial(address, timeout_s)
     except OSError:
@@ -114,7 +116,10 @@ def answers(address: str, *, timeout_s: float) -> bool:
 
 def _dial(address: str, timeout_s: float) -> None:
     host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s) as connection:
+        # The kernel accepts connections for a process that is stopped, too.
+        connection.sendall(_HELLO)
+        connection.recv(1)
 
 
 def _disconnect(ray: Any, head: str) -> None:

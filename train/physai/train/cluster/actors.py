@@ -19,7 +19,7 @@ from physai.train.runners.run_config import RunTaskSource
 
 MAX_FAILED_STARTS = 5
 """How often in a row an actor may die before it has answered."""
-_SAME = ("physai-sdk", "torch", "mujoco", "numpy")
+PACKAGES = ("physai-sdk", "torch", "mujoco", "numpy")
 """Packages that must have the same version everywhere, because numbers depend on them."""
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class GeneratorActor:
 
     def about(self) -> dict[str, str]:
         """Versions of what computes worlds, and the process."""
-        return {**versions(_SAME), "pid": str(os.getpid()), "host": socket.gethostname()}
+        return {**versions(PACKAGES), "pid": str(os.getpid()), "host": socket.gethostname()}
 
     def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
         """A generator of these worlds."""
@@ -147,7 +147,7 @@ class Actors:
                 continue
             del self._coming[number]
             self._failed[number] = 0
-            require_same_versions(about["host"], {name: about[name] for name in _SAME})
+            require_same_versions(about["host"], {name: about[name] for name in PACKAGES})
             self.ready[number] = Process(about["host"], int(about["pid"]))
             logger.info("a generator's process starts on %s; there are %d", about["host"], len(self.ready))
 

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from physai.sdk.base.errors import MissingExtraError
-from physai.sim.workers.cluster import ClusterError, brief, connected
+from physai.sim.workers.cluster import ClusterError, brief, connected, versions
+from physai.train.cluster.actors import PACKAGES
 from physai.train.sweep.folder import LOGS_FOLDER, SweepFolder, Trial
 from physai.train.sweep.training import TrialOrder
 
@@ -79,6 +80,7 @@ def _order(folder: SweepFolder, trial: Trial, words: Words, *, replay: bool) -> 
         metric=sweep.metric,
         rungs=() if sweep.asha is None else sweep.asha.rungs(sweep.budget.end),
         end=sweep.budget.end,
+        versions=versions(PACKAGES),
         until=folder.state.stopped.get(trial.name, math.inf) if replay else None,
     )
 
