@@ -95,7 +95,6 @@ def test_an_actor_that_dies_costs_no_chunk(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_nodes_that_die_cost_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_executor, "START_S", 5.0)
     with ray_nodes((0, 1, 1)) as nodes, connected(nodes.address, processors=1) as ray:
         one = Training(ray)
         one.until(lambda: len({pid for _, pid in one.executor.processes.values()}) == 2)
@@ -105,6 +104,7 @@ def test_nodes_that_die_cost_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
         reached = dict(one.collector.admission.learned)
         one.until(lambda: all(one.collector.admission.learned[which] > reached[which] + 4 for which in range(2)))
         one.assert_each_step_counts_once()
+        monkeypatch.setattr(ray_executor, "START_S", 5.0)
         nodes.kill(nodes.nodes[1])
         with pytest.raises(ClusterError, match=r"no generator could start within .*the cluster has 1 node with 0 proc"):
             one.train(5000)

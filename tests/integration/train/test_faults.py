@@ -90,7 +90,6 @@ def training(nodes: RayNodes) -> Generator[Training]:
 
 @pytest.mark.slow
 def test_nodes_die_and_join_while_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_executor, "START_S", 5.0)
     with ray_nodes((0, 1, 2)) as nodes, training(nodes) as one:
         one.until(lambda: len(one.hosts) == GENERATORS)
         nodes.kill(nodes.nodes[2])
@@ -102,6 +101,7 @@ def test_nodes_die_and_join_while_training(monkeypatch: pytest.MonkeyPatch) -> N
         reached = one.trainer.iteration
         assert one.trainer.env_steps == reached * 48 * 6
         assert weights(one.trainer) == weights(undisturbed(reached))
+        monkeypatch.setattr(ray_executor, "START_S", 5.0)
         for node in nodes.nodes[1:]:
             nodes.kill(node)
         with pytest.raises(ClusterError, match=r"no generator could start within .*the cluster has 1 node with 0 proc"):

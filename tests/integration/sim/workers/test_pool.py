@@ -53,7 +53,7 @@ def test_a_request_that_kills_its_process_is_answered_and_others_are_computed() 
             workers.finished()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_head_that_is_stopped_ends_a_computation_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head, "PATIENCE_S", 2.0)
     call = cast("Work[Any, float, None]", operator.call)
