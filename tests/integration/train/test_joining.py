@@ -3,17 +3,20 @@
 import os
 import secrets
 import shutil
+import socket
 import socketserver
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.ray_nodes import ray_nodes
 
 from physai.sdk.cli.main import main
-from physai.sim.workers.cluster import connected
+from physai.sim.workers import cluster
+from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.cli.verb import verb_command
 
 
@@ -72,6 +75,23 @@ def test_a_node_with_another_physai_computes_nothing(tmp_path: Path, capsys: pyt
             words = ["workflow", "run", str(tmp_path / "workflow.yaml"), "--folder", str(tmp_path / "run")]
             assert main([*words, "--ray", nodes.address]) == 2
             assert "has physai 9.9, this computer" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_is_left_of_a_cluster_that_was_killed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is still found on this computer; port 1 is reserved."""
+    services: Any = pytest.importorskip("ray._private.services")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(services, "get_ray_address_from_environment", lambda *_: "127.0.0.1:1")
+    with connected("auto", processors=1) as ray:
+        assert len(ray.nodes()) == 1
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        monkeypatch.setattr(services, "get_ray_address_from_environment", lambda *_: address)
+        monkeypatch.setattr(cluster, "ANSWER_S", 0.5)
+        with pytest.raises(ClusterError, match=f"{address}: no cluster answers there"), connected("auto", processors=1):
+            pass
 
 
 ARM = """<worldbody><body><joint name="j" axis="0 1 0" range="-1 1"/><geom size="0.1" mass="1"/></body></worldbody>

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any
 
@@ -162,16 +162,27 @@ def _require_token(ray: Any, address: str) -> None:
         ) from error
 
 
+def _running_here() -> str | None:
+    """Address of the cluster that runs on this computer; None if there is none, or only the trace of a killed one."""
+    # `ray.init` finds it so, and waits for minutes for one that was killed or is stopped.
+    services: Any = importlib.import_module("ray._private.services")
+    # As `ray.init` does; processes may have begun and ended since.
+    services.find_gcs_addresses.cache_clear()
+    try:
+        found: str = services.get_ray_address_from_environment("auto", None)
+        with suppress(TimeoutError):  # which is said when it is joined
+            _dial(found, ANSWER_S)
+    except OSError:
+        return None
+    return found
+
+
 def _connect(ray: Any, address: str, processors: int) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     named = os.environ.get("RAY_ADDRESS")
     joined = named if address == "auto" and named else address
     if joined == "auto":
-        try:
-            ray.init(address="auto", **quiet)
-            return
-        except ConnectionError:
-            joined = "local"
+        joined = _running_here() or "local"
     if joined != "local":
         _require_answer(joined)
         try:

@@ -121,7 +121,7 @@ def _placed(trainer: str, generators: dict[str, int], nodes: tuple[Node, ...]) -
     for node in nodes:
         parts = ["trainer"] if node.name == trainer else []
         if count := generators.get(node.name):
-            parts.append(f"{count} generators")
+            parts.append(f"{count} generator{'s' if count > 1 else ''}")
         if parts:
             rows.append((node.name, ", ".join(parts)))
     return rows

@@ -210,10 +210,12 @@ def plan(costs: Costs, nodes: Sequence[Node], *, learner_cpus: int = 1) -> Plan:
     if not placed:
         placed = {home.name: 1}
     one, many = costs.iteration_s(1), costs.iteration_s(count)
+    why = ", which has the most processors" if len(nodes) > 1 else ""
+    gain = f"{count} generators bring it from {one:.2f} to {many:.2f} s" if count > 1 else f"it takes {one:.2f} s"
     reasons = [
-        f"the trainer runs on {home.name}, which has the most processors; with generators it learns without a GPU",
+        f"the trainer runs on {home.name}{why}; with generators it learns without a GPU",
         f"an iteration plays {costs.steps * costs.step_s:.2f} s on one processor and learns {costs.learn_s:.2f} s",
-        f"{count} generators bring it from {one:.2f} to {many:.2f} s",
+        gain,
     ]
     if wanted > there:
         reasons.append(f"{wanted} would pay off, but there are processors for {max(1, there)}")
