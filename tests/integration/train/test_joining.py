@@ -83,12 +83,17 @@ def test_what_is_left_of_a_cluster_that_was_killed_is_none(tmp_path: Path, monke
     services: Any = pytest.importorskip("ray._private.services")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(services, "get_ray_address_from_environment", lambda *_: "127.0.0.1:1")
+    found = ["127.0.0.1:1"]
+
+    def address_here(_address: str, _folder: str | None) -> str:
+        return found[-1]
+
+    monkeypatch.setattr(services, "get_ray_address_from_environment", address_here)
     with connected("auto", processors=1) as ray:
         assert len(ray.nodes()) == 1
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         address = f"127.0.0.1:{stopped.getsockname()[1]}"
-        monkeypatch.setattr(services, "get_ray_address_from_environment", lambda *_: address)
+        found.append(address)
         monkeypatch.setattr(cluster, "ANSWER_S", 0.5)
         with pytest.raises(ClusterError, match=f"{address}: no cluster answers there"), connected("auto", processors=1):
             pass

@@ -18,6 +18,8 @@ from physai.sim.workers.ray_environment import has_token, restored_environment, 
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
+TRAINING_PACKAGES = ("physai-sdk", "torch", "mujoco", "numpy")
+"""Packages that must have the same version everywhere, because what is learned depends on them."""
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """How a connection of gRPC begins, which is Ray's protocol: RFC 9113 section 3.4, with empty settings."""
 _ADDRESS = re.compile(r"[\w.-]{1,253}:\d{1,5}|\[[0-9a-fA-F:.]{2,45}\]:\d{1,5}")
