@@ -124,6 +124,7 @@ class RayNodes:
         resources: Mapping[str, float] | None = None,
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> Node:
         """Starts a node, the head first, and does not wait for the others; see `await_all`.
 
@@ -156,7 +157,7 @@ class RayNodes:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, **(environment or {})},
                 start_new_session=True,
             )
         node = Node(number, address, process, namespace, log)
@@ -213,6 +214,17 @@ class RayNodes:
         found = [pid for pid in processes_of_session(node.process.pid) if _program(pid) == "raylet"]
         assert len(found) == 1, f"node {node.number} has {len(found)} raylets"
         _signal(found[0], signal.SIGKILL)
+
+    @contextmanager
+    def stopped(self, node: Node, *, whole: bool) -> Generator[None]:
+        """Stops the head's own process, or all of a node's, while the block runs; connections to it stay open."""
+        found = [pid for pid in processes_of_session(node.process.pid) if whole or _program(pid) == "gcs_server"]
+        assert found, f"node {node.number} has no such process"
+        for pid in found:
+            _signal(pid, signal.SIGSTOP)
+        yield
+        for pid in found:
+            _signal(pid, signal.SIGCONT)
 
     def cut(self, node: Node) -> None:
         """Pulls the cable between a host and all others; nothing that is sent arrives, and no error is reported."""

@@ -5,20 +5,25 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.support.ray_nodes import ray_nodes
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import connected
+from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.bench import cluster_async
 from physai.train.cli.verb import verb_command
+from physai.train.cluster import ray_executor
 from physai.train.cluster.async_collector import AsyncCollector
+from physai.train.cluster.generator import Order, RolloutGenerator, pack
 from physai.train.cluster.launch import chunk_config
 from physai.train.cluster.ray_executor import RayExecutor
+from physai.train.cluster.shares import equal_shares
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from physai.train.runners.run_config import RunTaskSource, load_config
@@ -33,34 +38,78 @@ NEW = ["train", "cartpole-swingup", "--num-envs", "32", "--device", "cpu", *OPTI
 ASYNC = ["--generators", "2", "--staleness", "2"]
 
 
+class Training:
+    """A trainer whose generators play on, on a cluster."""
+
+    def __init__(self, ray: Any) -> None:
+        torch.set_num_threads(1)
+        self.task = load_task("cartpole-swingup")
+        self.executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), chunk_config(CONFIG))
+
+        def source(learner: Any) -> AsyncCollector:
+            return AsyncCollector(self.task, CONFIG, learner, self.executor, generators=2, background=True)
+
+        self.trainer = Trainer(self.task, CONFIG, source=source)
+        self.collector: Any = self.trainer.collector
+        self.stats: list[Any] = []
+
+    def train(self, iterations: int = 1) -> None:
+        for _ in range(iterations):
+            self.stats.append(self.trainer.train_iteration())
+
+    def until(self, met: Callable[[], bool]) -> None:
+        while not met():
+            assert len(self.stats) < 5000, "not met in 5000 iterations"
+            self.train()
+
+    def assert_each_step_counts_once(self) -> None:
+        admission, count = self.collector.admission, len(self.stats)
+        assert (admission.dropped, admission.refused) == (0, 0)
+        assert sum(admission.learned.values()) == count * 4
+        assert self.trainer.env_steps == count * 32 * 8
+        assert all(one.asynchronous["staleness_max"] <= 2.0 for one in self.stats)
+        # All chunks that a generator's worlds were stepped for, up to the last one learned from, were learned from.
+        learned = [admission.learned[which] for which in range(2)]
+        assert self.collector._position == learned
+        # And its worlds stand where so many chunks lead, by the exploration noise that they have used.
+        for which, (share, worlds) in enumerate(equal_shares(CONFIG.num_envs, 2)):
+            alone = RolloutGenerator(self.task, chunk_config(CONFIG), share, worlds, num_threads=1, state=None)
+            for number in range(learned[which]):
+                alone.collect(Order(number, 1.0), pack(self.trainer.learner))
+            assert alone.state["generator"].tolist() == self.collector._learned[which]["generator"].tolist()
+
+
 @pytest.mark.slow
 def test_an_actor_that_dies_costs_no_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
-    torch.set_num_threads(1)
-    task = load_task("cartpole-swingup")
     with connected("local", processors=2) as ray:
-        executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), chunk_config(CONFIG))
-        trainer = Trainer(
-            task,
-            CONFIG,
-            source=lambda learner: AsyncCollector(task, CONFIG, learner, executor, generators=2, background=True),
-        )
-        collector: Any = trainer.collector
-        stats = [trainer.train_iteration() for _ in range(3)]
-        os.kill(executor.processes[1][1], signal.SIGKILL)
-        while collector.replaced == 0 or len(stats) < 8:
-            assert len(stats) < 2000, "the loss was never noticed"
-            stats.append(trainer.train_iteration())
-        collector.close()
-    assert collector.replaced == 1
-    admission = collector.admission
-    assert (admission.dropped, admission.refused) == (0, 0)
-    assert sum(admission.learned.values()) == len(stats) * 4
-    assert trainer.env_steps == len(stats) * 32 * 8
-    assert all(one.asynchronous["staleness_max"] <= 2.0 for one in stats)
-    # All chunks that a generator's worlds were stepped for, up to the last one learned from, were learned from.
-    assert collector._position == [admission.learned[which] for which in range(2)]
+        one = Training(ray)
+        one.train(3)
+        os.kill(one.executor.processes[1][1], signal.SIGKILL)
+        one.until(lambda: one.collector.replaced >= 1 and len(one.stats) >= 8)
+        one.collector.close()
+    assert one.collector.replaced == 1
+    one.assert_each_step_counts_once()
+
+
+@pytest.mark.slow
+def test_nodes_that_die_cost_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ray_nodes((0, 1, 1)) as nodes, connected(nodes.address, processors=1) as ray:
+        one = Training(ray)
+        one.until(lambda: len({pid for _, pid in one.executor.processes.values()}) == 2)
+        nodes.kill(nodes.nodes[2])
+        one.until(lambda: one.collector.replaced >= 1)
+        # Both generators go on, in the process that is left.
+        reached = dict(one.collector.admission.learned)
+        one.until(lambda: all(one.collector.admission.learned[which] > reached[which] + 4 for which in range(2)))
+        one.assert_each_step_counts_once()
+        monkeypatch.setattr(ray_executor, "START_S", 5.0)
+        nodes.kill(nodes.nodes[1])
+        with pytest.raises(ClusterError, match=r"no generator could start within .*the cluster has 1 node with 0 proc"):
+            one.train(5000)
+        one.assert_each_step_counts_once()
+        one.collector.close()
 
 
 @pytest.mark.slow

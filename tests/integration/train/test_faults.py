@@ -3,6 +3,7 @@
 import csv
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -89,7 +90,6 @@ def training(nodes: RayNodes) -> Generator[Training]:
 
 @pytest.mark.slow
 def test_nodes_die_and_join_while_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_executor, "START_S", 5.0)
     with ray_nodes((0, 1, 2)) as nodes, training(nodes) as one:
         one.until(lambda: len(one.hosts) == GENERATORS)
         nodes.kill(nodes.nodes[2])
@@ -101,6 +101,7 @@ def test_nodes_die_and_join_while_training(monkeypatch: pytest.MonkeyPatch) -> N
         reached = one.trainer.iteration
         assert one.trainer.env_steps == reached * 48 * 6
         assert weights(one.trainer) == weights(undisturbed(reached))
+        monkeypatch.setattr(ray_executor, "START_S", 5.0)
         for node in nodes.nodes[1:]:
             nodes.kill(node)
         with pytest.raises(ClusterError, match=r"no generator could start within .*the cluster has 1 node with 0 proc"):
@@ -139,11 +140,13 @@ class Learner:
         assert "then continue from the last checkpoint with --resume" in said
         return said
 
-    def assert_resumes_as_undisturbed(self, folder: Path) -> None:
-        """And the checkpoint has the last iteration that was reported, though it was not yet due."""
+    def assert_resumes_as_undisturbed(self, folder: Path, *, was_due: bool = False) -> None:
+        """And the checkpoint has the last iteration that was reported, unless only those that were due were saved."""
         reached = int(read_checkpoint(self.run)["iteration"])
         with (self.run / "progress.csv").open(newline="") as file:
-            assert [int(float(row["iteration"])) for row in csv.DictReader(file)] == [*range(1, reached + 1)]
+            reported = [int(float(row["iteration"])) for row in csv.DictReader(file)]
+        assert reported[:reached] == [*range(1, reached + 1)]
+        assert was_due or len(reported) == reached
         assert main(["train", "--resume", str(self.run), "--iterations", str(reached + 2), "--device", "cpu"]) == 0
         assert main([*NEW, "--iterations", str(reached + 2), "--out", str(folder)]) == 0
         assert collected(self.run) == collected(folder)
@@ -181,6 +184,26 @@ def test_a_learner_and_then_the_head_die(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("whole", [False, True], ids=["the head", "all of Ray on the trainer's computer"])
+def test_a_head_that_is_stopped(whole: bool, tmp_path: Path) -> None:
+    """For a moment, then for long; when it goes on, nothing that it does is learned from."""
+    with ray_nodes((0, 1, 1)) as nodes:
+        learner = Learner(tmp_path, nodes.address)
+        learner.until_iteration(3)
+        with nodes.stopped(nodes.nodes[0], whole=whole):
+            time.sleep(5.0)
+        learner.until_iteration(int(read_checkpoint(learner.run)["iteration"]) + 2)
+        with nodes.stopped(nodes.nodes[0], whole=whole):
+            said = learner.end()
+            silent = "Ray's process on this computer" if whole else "its head"
+            assert re.search(
+                rf"of the cluster \S+, {silent} has not answered for [23]\d s: it ended or is stopped", said
+            ), said
+        until_no_generators(nodes)
+    learner.assert_resumes_as_undisturbed(tmp_path / "undisturbed", was_due=whole)
+
+
+@pytest.mark.exhaustive
 def test_links_that_fail(tmp_path: Path) -> None:
     """Between hosts of their own, with the learner on the head's side of the link, then on the other."""
     with ray_nodes((0, 1, 1), hosts=True) as nodes:
@@ -201,7 +224,7 @@ def test_links_that_fail(tmp_path: Path) -> None:
         learner = Learner(tmp_path, nodes.address, nodes.prefix(nodes.nodes[1]))
         learner.until_iteration(3)
         nodes.cut(nodes.nodes[1])
-        assert f"the head of the cluster, {nodes.address}, has not answered for 2" in learner.end()
+        assert f"of the cluster {nodes.address}, its head has not answered for 2" in learner.end()
     learner.assert_resumes_as_undisturbed(tmp_path / "undisturbed")
 
 

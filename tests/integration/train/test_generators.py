@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import shlex
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,15 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
+from physai.sim.workers import cluster
 from physai.sim.workers.cluster import connected
 from physai.train.cluster import ray_executor
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.ray_executor import RayExecutor
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.run_config import RunTaskSource
+from physai.train.runners.devices import choose_engine
+from physai.train.runners.run_config import RunTaskSource, load_config
 from physai.train.runners.runner import Trainer
 
 CONFIG = TrainConfig(num_envs=40, horizon=6, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1)
@@ -80,6 +85,26 @@ def test_a_run_may_change_its_generators(tmp_path: Path) -> None:
     assert collected(parts) == collected(whole)
 
 
+def test_the_planned_command_runs_where_there_is_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a run without generators would learn on the GPU, one with them is on processors, as the plan says."""
+    pytest.importorskip("mujoco_warp")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_engine("auto") == "warp"
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("nodes: [{name: dgx, cpus: 2, gpus: 8}, {name: rack, cpus: 3}]")
+    assert main(["cluster", "plan", "cartpole-swingup", "--num-envs", "32", "--nodes", str(nodes)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^rack +trainer, \d generators?$", said, re.M)
+    words = shlex.split(said.strip().splitlines()[-1])[1:]
+    words.remove("--ray")
+    words.remove("auto")
+    run = tmp_path / "run"
+    assert main([*words, *OPTIONS, "--iterations", "1", "--out", str(run)]) == 0
+    assert load_config(run)[1].engine == "mujoco"
+
+
 @pytest.mark.parametrize("named_by", ["option", "environment"])
 def test_an_address_at_which_nothing_listens(
     named_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -109,3 +134,16 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
         assert main([*NEW, *out, *options]) == 2
         assert words in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_head_that_is_stopped_is_refused_as_one_that_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel accepts connections for it, which says nothing."""
+    pytest.importorskip("ray")
+    monkeypatch.setattr(cluster, "ANSWER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        assert main([*NEW, "--out", str(tmp_path / "run"), "--generators", "2", "--ray", address]) == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert f"--ray {address}: no cluster answers there within 0.5 s: timed out" in said

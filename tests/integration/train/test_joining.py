@@ -2,13 +2,21 @@
 
 import os
 import secrets
+import shutil
 import socket
+import socketserver
 import subprocess
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.ray_nodes import ray_nodes
 
+from physai.sdk.cli.main import main
+from physai.sim.workers import cluster
+from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.cli.verb import verb_command
 
 
@@ -38,10 +46,76 @@ def test_a_cluster_that_refuses_the_token(tmp_path: Path) -> None:
         assert said.count("Failed to get cluster ID") <= 1
 
 
+@pytest.mark.slow
+def test_a_node_with_another_physai_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "physai_sdk-9.9.dist-info").mkdir()
+    (tmp_path / "physai_sdk-9.9.dist-info" / "METADATA").write_text("Name: physai-sdk\nVersion: 9.9\n")
+    (tmp_path / "robots").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "robots" / f"{name}.xml").write_text(f"<mujoco model='{name}'>{ARM}</mujoco>")
+    write_contract(tmp_path / "a.json", "one")
+    write_workflow(tmp_path / "workflow.yaml", {"a": show({"path": "a.json"})})
+    (tmp_path / "sweep.yaml").write_text(
+        "{parameters: {learning_rate: {choice: [0.01]}}, trials: 1, budget: {iterations: 1}}"
+    )
+    out = ["--out", str(tmp_path / "run")]
+    with ray_nodes((0,)) as nodes:
+        nodes.start(cpus=1, environment={"PYTHONPATH": str(tmp_path)})
+        nodes.await_all()
+        with connected(nodes.address, processors=1):
+            for words, code, says in (
+                (["train", "cartpole-swingup", "--generators", "1", "--device", "cpu"], 2, "has physai-sdk 9.9"),
+                (["robots", "import", str(tmp_path / "robots")], 2, "has physai-sdk 9.9"),
+                (["sweep", "cartpole-swingup", "--over", str(tmp_path / "sweep.yaml")], 1, "this computer 9.9"),
+            ):
+                assert main([*words, *out, "--ray", nodes.address]) == code
+                said = " ".join(capsys.readouterr().err.split())
+                assert says in said, said
+                shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            words = ["workflow", "run", str(tmp_path / "workflow.yaml"), "--folder", str(tmp_path / "run")]
+            assert main([*words, "--ray", nodes.address]) == 2
+            assert "has physai 9.9, this computer" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_is_left_of_a_cluster_that_was_killed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is still found on this computer; port 1 is reserved."""
+    services: Any = pytest.importorskip("ray._private.services")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    found = ["127.0.0.1:1"]
+
+    def address_here(_address: str, _folder: str | None) -> str:
+        return found[-1]
+
+    monkeypatch.setattr(services, "get_ray_address_from_environment", address_here)
+    with connected("auto", processors=1) as ray:
+        assert len(ray.nodes()) == 1
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        address = f"127.0.0.1:{stopped.getsockname()[1]}"
+        found.append(address)
+        monkeypatch.setattr(cluster, "ANSWER_S", 0.5)
+        with pytest.raises(ClusterError, match=f"{address}: no cluster answers there"), connected("auto", processors=1):
+            pass
+
+
+ARM = """<worldbody><body><joint name="j" axis="0 1 0" range="-1 1"/><geom size="0.1" mass="1"/></body></worldbody>
+<actuator><position joint="j" kp="10" kv="1"/></actuator>"""
+
+
 @pytest.mark.exhaustive
 def test_something_else_than_ray_listens(tmp_path: Path) -> None:
-    """Ray tries for about 40 s."""
+    """It answers in another protocol. Ray tries for about 40 s."""
     pytest.importorskip("ray")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
+    with socketserver.TCPServer(("127.0.0.1", 0), Greeter) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
         assert f"--ray {address}: cannot join this cluster" in refusal(tmp_path / "run", address, {})
+        server.shutdown()
+
+
+class Greeter(socketserver.BaseRequestHandler):
+    """A server that speaks first, as sshd does."""
+
+    def handle(self) -> None:
+        self.request.sendall(b"SSH-2.0-other\r\n")

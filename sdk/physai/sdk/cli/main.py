@@ -6,6 +6,7 @@ reader of a pipe closed it. A traceback is a bug.
 
 import os
 import reprlib
+import signal
 import sys
 from importlib.metadata import EntryPoint, version
 
@@ -27,8 +28,11 @@ _ABOUT = "Carries a robot policy from training, through a digital twin, onto the
 def main(argv: list[str] | None = None) -> int:
     """Runs `physai` with the arguments and returns its exit code; None: `sys.argv`, as this process's command."""
     code = _outcome(argv)
-    if argv is None and ends_abruptly():
-        leave(code)
+    if argv is None:
+        # The interpreter's tear-down ends what libraries started; another Ctrl-C would cut it short with a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if ends_abruptly():
+            leave(code)
     return code
 
 

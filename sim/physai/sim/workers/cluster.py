@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import Any
 
@@ -18,6 +18,10 @@ from physai.sim.workers.ray_environment import has_token, restored_environment, 
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
+TRAINING_PACKAGES = ("physai-sdk", "torch", "mujoco", "numpy")
+"""Packages that must have the same version everywhere, because what is learned depends on them."""
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""How a connection of gRPC begins, which is Ray's protocol: RFC 9113 section 3.4, with empty settings."""
 _ADDRESS = re.compile(r"[\w.-]{1,253}:\d{1,5}|\[[0-9a-fA-F:.]{2,45}\]:\d{1,5}")
 
 
@@ -104,7 +108,7 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
 
 
 def answers(address: str, *, timeout_s: float) -> bool:
-    """Whether something accepts a connection at HOST:PORT within that time [s]."""
+    """Whether a process of Ray answers at HOST:PORT; connecting and answering may take that long each [s]."""
     try:
         _dial(address, timeout_s)
     except OSError:
@@ -114,7 +118,10 @@ def answers(address: str, *, timeout_s: float) -> bool:
 
 def _dial(address: str, timeout_s: float) -> None:
     host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s) as connection:
+        # The kernel accepts connections for a process that is stopped, too.
+        connection.sendall(_HELLO)
+        connection.recv(1)
 
 
 def _disconnect(ray: Any, head: str) -> None:
@@ -157,6 +164,21 @@ def _require_token(ray: Any, address: str) -> None:
         ) from error
 
 
+def _running_here() -> str | None:
+    """Address of the cluster that runs on this computer; None if there is none, or only the trace of a killed one."""
+    # `ray.init` finds it so, and waits for minutes for one that was killed or is stopped.
+    services: Any = importlib.import_module("ray._private.services")
+    # As `ray.init` does; processes may have begun and ended since.
+    services.find_gcs_addresses.cache_clear()
+    try:
+        found: str = services.get_ray_address_from_environment("auto", None)
+        with suppress(TimeoutError):  # which is said when it is joined
+            _dial(found, ANSWER_S)
+    except OSError:
+        return None
+    return found
+
+
 def _connect(ray: Any, address: str, processors: int) -> None:
     # Ray writes what happens to its workers to our standard output, whatever `log_to_driver` is, and has no public way
     # to stop it; that belongs to the results (`--json`).
@@ -165,11 +187,7 @@ def _connect(ray: Any, address: str, processors: int) -> None:
     named = os.environ.get("RAY_ADDRESS")
     joined = named if address == "auto" and named else address
     if joined == "auto":
-        try:
-            ray.init(address="auto", **quiet)
-            return
-        except ConnectionError:
-            joined = "local"
+        joined = _running_here() or "local"
     if joined != "local":
         _require_answer(joined)
         try:

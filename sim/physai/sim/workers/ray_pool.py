@@ -3,12 +3,13 @@
 import os
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Generic, Self
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.workers.cluster import ClusterError, brief, connected, require_same_versions, versions
+from physai.sim.workers.head import Head
 from physai.sim.workers.pool import MAX_JOBS, Request, Result, Subject, Work, WorkerError, Workers, attempt
 
 START_S = 180.0
@@ -80,6 +81,7 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
             MissingExtraError: ray is not installed.
         """
         self._ray: Any = self._stack.enter_context(connected(self._address, processors=self._jobs or 1))
+        self._head = Head(self._ray, way_out="run the command again")
         if self._jobs is None:
             self._jobs = max(1, min(MAX_JOBS, self._most, int(self._ray.cluster_resources().get("CPU", 1.0))))
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(WorkerActor)
@@ -107,11 +109,14 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
     def finished(self) -> list[tuple[Request, Result | PhysaiError]]:
         done: list[tuple[Request, Result | PhysaiError]] = []
         while self._busy and not done:
+            self._head.require()
             self._hear()
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=1.0)
             for reference in ready:
                 actor, request = self._busy.pop(reference)
                 try:
+                    # A result may be there before it was looked who computes it.
+                    self._check(actor)
                     result = self._ray.get(reference)
                 except self._ray.exceptions.RayTaskError as error:
                     raise RuntimeError(str(error)) from error
@@ -132,13 +137,9 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
         ready, _ = self._ray.wait(list(self._about.values()), num_returns=len(self._about), timeout=0.0)
         for actor, reference in list(self._about.items()):
             if reference in ready:
-                del self._about[actor]
-                try:
-                    about: dict[str, str] = self._ray.get(reference)
-                except self._ray.exceptions.RayActorError:
-                    continue  # its request is lost, too, and says so
-                require_same_versions(about["host"], {name: about[name] for name in PACKAGES})
-                self.processes[actor] = about["host"], int(about["pid"])
+                # If it died, its request is lost, too, and says so.
+                with suppress(self._ray.exceptions.RayActorError):
+                    self._check(actor)
         waited_s = time.monotonic() - self._since
         if not self.processes and not waited_s <= START_S:
             raise ClusterError(
@@ -147,6 +148,15 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
                 f"{self._ray.available_resources().get('CPU', 0.0):g} of them free; wait for other work to end, or add "
                 "computers with `ray start --address`"
             )
+
+    def _check(self, actor: Any) -> None:
+        """Note where an actor is, once it has started; refuse it if it would compute other numbers."""
+        reference = self._about.pop(actor, None)
+        if reference is None:
+            return
+        about: dict[str, str] = self._ray.get(reference)
+        require_same_versions(about["host"], {name: about[name] for name in PACKAGES})
+        self.processes[actor] = about["host"], int(about["pid"])
 
     def _replace(self, actor: Any, request: Request, error: Exception) -> WorkerError | None:
         self._about.pop(actor, None)
@@ -169,6 +179,9 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for actor in [*self._free, *(actor for actor, _ in self._busy.values())]:
-            self._ray.kill(actor, no_restart=True)
+        # Without a head they end by themselves.
+        if self._head.usable:
+            for actor in [*self._free, *(actor for actor, _ in self._busy.values())]:
+                self._ray.kill(actor, no_restart=True)
+        self._head.close()
         self._stack.close()

@@ -144,6 +144,13 @@ class TestVerbs:
         sandbox.add("count", VERB.format(summary="", body="raise KeyboardInterrupt"))
         result = sandbox.run("count")
         assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
+        # Another one while the interpreter ends.
+        again = (
+            "import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGINT); raise KeyboardInterrupt"
+        )
+        sandbox.add("twice", VERB.format(summary="", body=again))
+        result = sandbox.run("twice")
+        assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
 
     def test_a_reader_that_left_is_quiet(self, sandbox: Sandbox) -> None:
         sandbox.add("count", VERB.format(summary="", body="print('x' * 1_000_000); return 0"))

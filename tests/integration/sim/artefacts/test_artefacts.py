@@ -135,6 +135,25 @@ def test_in_a_folder_the_object_of_a_private_file_is_private(tmp_path: Path) -> 
     assert (objects / manifest.files["checkpoint.pt"].sha256).stat().st_mode & 0o777 == 0o666 & ~umask
 
 
+def test_a_store_that_is_full_keeps_the_earlier_artefact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(store)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        address = store / "policy"
+        (tmp_path / "first").write_bytes(bytes(60_000))
+        push(tmp_path / "first", Address.parse(str(address)))
+        before = contents(store)
+        (tmp_path / "second").write_bytes(bytes(90_000))
+        assert main(["artefacts", "push", str(tmp_path / "second"), str(address)]) == 2
+        assert "policy: cannot be written: no space left on device" in capsys.readouterr().err.replace("\n", "")
+        assert contents(store) == before
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+
+
 def test_a_pipe_in_a_store_is_refused(tmp_path: Path) -> None:
     """It would block a reader for ever; here it has the right content, so that a reader that took it would end."""
     place = Address.parse(str(tmp_path / "store"))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,21 @@ def test_a_twin_from_start_to_end(bench: Bench, capsys: pytest.CaptureFixture[st
     assert scored["against"]["apart.hinge"] is True
     assert main(["sim", "replay", str(twin), bench.files[0], "--against", bench.robot]) == 0
     assert "apart" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_on_ray_it_is_the_same_twin(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found: list[dict[str, Any]] = []
+    for options in ([], ["--ray", "local"]):
+        bench.calibrate(*bench.files, "--budget-steps", "100000", "--json", *options)
+        capsys.readouterr()
+        found.append(json.loads((bench.folder / "twin.json").read_text()))
+    assert len(found[0]["residuals"]["alternatives"]) > 2
+    assert found[0] == found[1]
 
 
 def test_what_it_says_while_it_fits_and_at_its_end(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

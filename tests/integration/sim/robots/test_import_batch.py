@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.foreign_biped import write_foreign_biped
 from tests.support.foreign_quadruped import write_foreign_quadruped
 
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
 from physai.sim.cli.robots_batch import requests_for, robot_files
@@ -57,6 +59,34 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.
     records = json.loads(capsys.readouterr().out)
     assert [record["file"] for record in records] == [str(broken), str(other)]
     assert all(record["error"] for record in records)
+
+
+@pytest.mark.slow
+def test_on_ray_the_same_is_written_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    source = tmp_path / "in"
+    write(source / "broken.urdf", "<robot name='x'><link/></robot>")
+    write_foreign_quadruped(source)
+    write_foreign_biped(source)
+    written: list[dict[str, str]] = []
+    said: list[Any] = []
+    for name, options in (("here", ["--jobs", "2"]), ("ray", ["--ray", "local", "--jobs", "2"])):
+        out = tmp_path / name
+        assert main(["robots", "import", str(source), "-o", str(out), "--json", *options]) == 1
+        printed = capsys.readouterr()
+        assert "3 files, 1 failed" in printed.err
+        said.append(json.loads(printed.out.replace(str(out), "OUT")))
+        files = [path for path in out.rglob("*") if path.is_file()]
+        written.append({str(path.relative_to(out)): sha256_hex(path.read_bytes()) for path in files})
+    for record in [*said[0], *said[1]]:
+        record.pop("seconds", None)
+    assert said[0] == said[1]
+    assert ["error" in record for record in said[0]] == [True, False, False]
+    assert written[0] == written[1]
+    assert {"strider/strider.xml", "walker/walker.xml"} <= written[0].keys()
 
 
 def test_options_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,16 @@
 import ctypes
 import math
 import operator
+import time
+from typing import Any, cast
 
 import pytest
+from tests.support.ray_nodes import ray_nodes
 
-from physai.sim.workers.pool import InProcess, Processes, WorkerError, Workers
+from physai.sim.workers import head
+from physai.sim.workers.cluster import ClusterError
+from physai.sim.workers.pool import InProcess, Processes, Work, WorkerError, Workers
+from physai.sim.workers.ray_pool import RayWorkers
 
 
 def computed(workers: "Workers[int, int]", requests: list[int]) -> dict[int, object]:
@@ -44,4 +50,19 @@ def test_a_request_that_kills_its_process_is_answered_and_others_are_computed() 
     with Processes(ctypes.string_at, 1, 1, advice="; try again") as workers:
         workers.start(1)
         with pytest.raises(WorkerError, match="ended with code -11; try again"):
+            workers.finished()
+
+
+@pytest.mark.exhaustive
+def test_a_head_that_is_stopped_ends_a_computation_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "PATIENCE_S", 2.0)
+    call = cast("Work[Any, float, None]", operator.call)
+    with ray_nodes((0, 1)) as nodes, RayWorkers(call, time.sleep, nodes.address, jobs=1) as workers:
+        workers.start(0.0)
+        assert workers.finished() == [(0.0, None)]
+        workers.start(1000.0)
+        with (
+            nodes.stopped(nodes.nodes[0], whole=False),
+            pytest.raises(ClusterError, match=r"its head has not answered for .* then run the command again"),
+        ):
             workers.finished()

@@ -14,6 +14,7 @@ import pytest
 from tests.support import workflow_runs
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.patience import until
+from tests.support.ray_nodes import ray_nodes
 from tests.support.workflow_runs import PROGRAM, SIX, StartRay, endless, no_process_of, states
 
 
@@ -105,6 +106,22 @@ def test_results_are_those_of_this_computer_and_independent_stages_run_on_severa
     assert states(workflow_runs.run(file)) == dict.fromkeys(SIX, "cached")
     # Those that need nothing start before one ends.
     assert [line.endswith("started") for line in done.stderr.splitlines()][:3] == [True] * 3
+
+
+@pytest.mark.exhaustive
+def test_a_head_that_is_stopped_ends_the_run_and_no_stage_is_left(tmp_path: Path) -> None:
+    with ray_nodes((0, 1)) as nodes:
+        write_contract(tmp_path / "a.json")
+        stages = {"quick": show({"path": "a.json"}), "endless": endless(inputs={"said": {"from": "quick.said"}})}
+        file = write_workflow(tmp_path / "workflow.yaml", stages)
+        with subprocess.Popen(words(file, nodes), stderr=subprocess.PIPE, text=True) as process:
+            until(lambda: bool(list((tmp_path / "run" / "new").glob("endless.*"))))
+            with nodes.stopped(nodes.nodes[0], whole=False):
+                _, said = process.communicate(timeout=90.0)
+        assert (process.returncode, "Traceback" in said) == (2, False), said
+        assert "then run the workflow again, which continues" in " ".join(said.split())
+        until(lambda: no_process_of(tmp_path / "run"))
+        assert states(run(file, nodes, "--until", "quick")) == {"quick": "cached"}
 
 
 @pytest.mark.exhaustive

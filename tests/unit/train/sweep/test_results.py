@@ -3,11 +3,13 @@
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from physai.sim.workers.cluster import versions
 from physai.train.sweep.folder import Base, SweepFolder
 from physai.train.sweep.plan import Asha, Budget, Distribution, Sweep, SweepError
 from physai.train.sweep.plot import PLOT_FILE, draw, metric_axis, setting_axis
@@ -133,6 +135,7 @@ def test_rungs_are_reported_exactly_then_the_end(tmp_path: Path) -> None:
         metric="success",
         rungs=(1.0, 2.5),
         end=4.0,
+        versions=versions(["physai-sdk"]),
         until=math.inf,
     )
     training = Training(order)
@@ -141,6 +144,12 @@ def test_rungs_are_reported_exactly_then_the_end(tmp_path: Path) -> None:
         Report(3.0, 0.3),
         Report(4.0, 0.4, ended=True),
     ]
+    # Another version trains nothing: its numbers would be compared with those of the others.
+    other = Training(replace(order, versions={"physai-sdk": "9.9"}, until=None))
+    report = other.report(60.0)
+    assert report.ended
+    assert "the computer with the sweep has physai-sdk 9.9, this computer" in report.failure
+    assert not (tmp_path / "log").exists()
 
 
 def test_axes() -> None:

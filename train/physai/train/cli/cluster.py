@@ -26,8 +26,8 @@ Measure what playing, learning and sending cost on one processor of this compute
 --nodes names a YAML file with the computers of a cluster, by their names, host names or addresses in Ray:
 
   nodes:
-    - {name: dgx, cpus: 64, gpus: 1}
-    - {name: rack-1, cpus: 32}
+    - {name: rack-1, cpus: 64}
+    - {name: rack-2, cpus: 32}
 
 --output writes where generators run, for `physai train --placement`. The measurement takes a few iterations of the
 task. Its formula and what it leaves out: docs/explanation/cluster-scaling.md.
@@ -121,7 +121,7 @@ def _placed(trainer: str, generators: dict[str, int], nodes: tuple[Node, ...]) -
     for node in nodes:
         parts = ["trainer"] if node.name == trainer else []
         if count := generators.get(node.name):
-            parts.append(f"{count} generators")
+            parts.append(f"{count} generator{'s' if count > 1 else ''}")
         if parts:
             rows.append((node.name, ", ".join(parts)))
     return rows

@@ -303,7 +303,9 @@ def configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainCo
         if getattr(arguments, name) is not None:
             options[name] = str(getattr(arguments, name))
     if "engine" not in named:
-        options.setdefault("engine", choose_engine(arguments.device))
+        # Generators step worlds on processors, also where there is a GPU.
+        with_generators = arguments.generators is not None or arguments.placement is not None
+        options.setdefault("engine", choose_engine("cpu" if with_generators else arguments.device))
     if arguments.deterministic:
         options["deterministic"] = "true"
     config = with_options(config, options)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.workers.cluster import ClusterError, brief, require_same_versions, versions
+from physai.sim.workers.cluster import TRAINING_PACKAGES, ClusterError, brief, require_same_versions, versions
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
@@ -19,8 +19,6 @@ from physai.train.runners.run_config import RunTaskSource
 
 MAX_FAILED_STARTS = 5
 """How often in a row an actor may die before it has answered."""
-_SAME = ("physai-sdk", "torch", "mujoco", "numpy")
-"""Packages that must have the same version everywhere, because numbers depend on them."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ class GeneratorActor:
 
     def about(self) -> dict[str, str]:
         """Versions of what computes worlds, and the process."""
-        return {**versions(_SAME), "pid": str(os.getpid()), "host": socket.gethostname()}
+        return {**versions(TRAINING_PACKAGES), "pid": str(os.getpid()), "host": socket.gethostname()}
 
     def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
         """A generator of these worlds."""
@@ -147,7 +145,7 @@ class Actors:
                 continue
             del self._coming[number]
             self._failed[number] = 0
-            require_same_versions(about["host"], {name: about[name] for name in _SAME})
+            require_same_versions(about["host"], {name: about[name] for name in TRAINING_PACKAGES})
             self.ready[number] = Process(about["host"], int(about["pid"]))
             logger.info("a generator's process starts on %s; there are %d", about["host"], len(self.ready))
 

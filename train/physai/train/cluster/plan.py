@@ -46,6 +46,7 @@ class Node(Frozen):
     name: Annotated[str, Field(min_length=1, max_length=128)]
     cpus: Annotated[int, Field(ge=1, le=4096)]
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    """Neither generators nor their trainer use any, so a node without is preferred to one that is otherwise equal."""
 
 
 class Nodes(Frozen):
@@ -191,10 +192,11 @@ def plan(costs: Costs, nodes: Sequence[Node], *, learner_cpus: int = 1) -> Plan:
 
     Args:
         costs: what was measured.
-        nodes: the computers; the first is the one with the trainer, if no other has a GPU.
+        nodes: the computers.
         learner_cpus: processors that the trainer keeps.
     """
-    home = max(nodes, key=lambda node: (node.gpus > 0, -nodes.index(node)))
+    # Where the most generators are near the trainer. It learns on processors, as `check_generators` asks for.
+    home = max(nodes, key=lambda node: (node.cpus, -node.gpus))
     free = {node.name: node.cpus - (learner_cpus if node is home else 0) for node in nodes}
     there = sum(max(0, count) for count in free.values())
     wanted = fewest(costs)
@@ -208,10 +210,12 @@ def plan(costs: Costs, nodes: Sequence[Node], *, learner_cpus: int = 1) -> Plan:
     if not placed:
         placed = {home.name: 1}
     one, many = costs.iteration_s(1), costs.iteration_s(count)
+    why = ", which has the most processors" if len(nodes) > 1 else ""
+    gain = f"{count} generators bring it from {one:.2f} to {many:.2f} s" if count > 1 else f"it takes {one:.2f} s"
     reasons = [
-        f"the trainer runs on {home.name}, " + ("which has a GPU" if home.gpus else "the first; none has a GPU"),
+        f"the trainer runs on {home.name}{why}; with generators it learns without a GPU",
         f"an iteration plays {costs.steps * costs.step_s:.2f} s on one processor and learns {costs.learn_s:.2f} s",
-        f"{count} generators bring it from {one:.2f} to {many:.2f} s",
+        gain,
     ]
     if wanted > there:
         reasons.append(f"{wanted} would pay off, but there are processors for {max(1, there)}")

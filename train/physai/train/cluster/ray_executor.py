@@ -8,11 +8,11 @@ from typing import Any
 
 from physai.sim.policies.resolve import absolute
 from physai.sim.workers.cluster import ClusterError
+from physai.sim.workers.head import Head
 from physai.train.cluster.actors import ActorLostError, Actors, GeneratorActor, Worlds
 from physai.train.cluster.dealing import deal, fewest_held
 from physai.train.cluster.executor import GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, Weights
-from physai.train.cluster.head import Head
 from physai.train.cluster.placement import Seat
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Share
@@ -63,7 +63,7 @@ class RayExecutor:
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(GeneratorActor)
         self._actors = Actors(ray, self._start_actor)
-        self._head = Head(ray)
+        self._head = Head(ray, way_out="continue from the last checkpoint with --resume RUN")
         self._worlds: dict[int, Worlds] = {}
         """Where the worlds of each generator stand after what it sent last."""
         self._holders: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 import math
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from physai.sdk.base.errors import CheckpointError
+from physai.sim.workers.cluster import ClusterError, require_same_versions
 from physai.train.runners.run_config import CHECKPOINT_FILE, training_alone
 from physai.train.sweep.folder import read_curve
 from physai.train.sweep.plan import SweepError
@@ -53,6 +55,8 @@ class TrialOrder:
     """Times at which the metric is reported exactly, ascending."""
     end: float
     """The budget."""
+    versions: dict[str, str]
+    """Of the packages that numbers depend on, where the sweep was started."""
     until: float | None = None
     """Report again what the run folder holds, up to this time, and train nothing; None to train."""
 
@@ -81,7 +85,8 @@ class Training:
         """Starts or continues the training."""
         self._order = order
         self._last = Report(0.0, math.nan)
-        self._process = None if order.until is not None else _start(order)
+        self._refusal = _refusal(order)
+        self._process = None if self._refusal or order.until is not None else _start(order)
 
     def report(self, wait_s: float) -> Report:
         """The next rung that was reached, or, after a while, how far the trial has come.
@@ -89,6 +94,8 @@ class Training:
         Raises:
             LostTrainingError: the process was killed.
         """
+        if self._refusal:
+            return Report(0.0, math.nan, ended=True, failure=self._refusal)
         deadline = time.monotonic() + wait_s
         while True:
             # In this order, so that rows which the process wrote last are seen.
@@ -138,6 +145,15 @@ class Training:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _refusal(order: TrialOrder) -> str:
+    """Why this computer cannot train a trial; empty if it can."""
+    try:
+        require_same_versions("the computer with the sweep", order.versions)
+    except ClusterError as error:
+        return f"{socket.gethostname()}: {error}"
+    return ""
 
 
 def _start(order: TrialOrder) -> "subprocess.Popen[bytes]":

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from physai.sdk.base.errors import MissingExtraError
-from physai.sim.workers.cluster import ClusterError, brief, connected
+from physai.sim.workers.cluster import TRAINING_PACKAGES, ClusterError, brief, connected, versions
 from physai.train.sweep.folder import LOGS_FOLDER, SweepFolder, Trial
 from physai.train.sweep.training import TrialOrder
 
@@ -79,6 +79,7 @@ def _order(folder: SweepFolder, trial: Trial, words: Words, *, replay: bool) -> 
         metric=sweep.metric,
         rungs=() if sweep.asha is None else sweep.asha.rungs(sweep.budget.end),
         end=sweep.budget.end,
+        versions=versions(TRAINING_PACKAGES),
         until=folder.state.stopped.get(trial.name, math.inf) if replay else None,
     )
 

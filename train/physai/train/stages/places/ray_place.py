@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sim.workers.head import Head
 from physai.train.stages.model import Platform, Stage
 from physai.train.stages.places.place import Ended, Given
 from physai.train.stages.places.processes import STOP_S
@@ -53,6 +54,10 @@ class RayPlace:
     @cached_property
     def _ray(self) -> Any:
         return self._connect()
+
+    @cached_property
+    def _head(self) -> Head:
+        return Head(self._ray, way_out="run the workflow again, which continues with the stages that have no result")
 
     @cached_property
     def _task(self) -> Any:
@@ -102,9 +107,14 @@ class RayPlace:
         return order.fresh
 
     def wait(self) -> list[Ended]:
-        """Wait until an attempt ends."""
+        """Wait until an attempt ends.
+
+        Raises:
+            ClusterError: the head does not answer.
+        """
         ready: list[Any] = []
         while not ready:
+            self._head.require()
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
         return [self._ended(self._running.pop(reference), reference) for reference in ready]
 
@@ -122,12 +132,15 @@ class RayPlace:
 
     def stop(self) -> None:
         """Interrupt all attempts, and kill those that have not ended within 10 s."""
-        for reference in self._running:
-            self._ray.cancel(reference)
-        if self._running:
+        # Without a head they end by themselves.
+        if self._running and self._head.usable:
+            for reference in self._running:
+                self._ray.cancel(reference)
             _, rest = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S + 2.0)
             for reference in rest:
                 self._ray.cancel(reference, force=True)
+        if "_head" in vars(self):
+            self._head.close()
 
 
 def _nodes(ray: Any, folder: Path) -> list[_Node]:
