@@ -29,8 +29,9 @@ demo: $(INSTALLED) ## Train, export, judge and replay a small policy
 test: $(INSTALLED) ## Run the tests, in JOBS=2 processes; about ten minutes
 	$(PYTEST) -m 'not slow'
 
+# Every process imports every file that it is given, so only those that contain such tests.
 test-slow: $(INSTALLED) ## Run the tests that take long: the demo, the examples, many kills, planted faults
-	$(PYTEST) -m 'slow or mutation'
+	$(PYTEST) -m 'slow or mutation' $$(grep -rlE 'mark\.(slow|mutation)\b' tests --include='test_*.py' | sort)
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation
