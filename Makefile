@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 MJLAB := .venv-mjlab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutation lint type bench bench-gpu docs docs-build build schema constraints clean
+.PHONY: help setup demo test test-slow test-all mutation lint type bench bench-gpu docs docs-build build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,8 +29,12 @@ demo: $(INSTALLED) ## Train, export, judge and replay a small policy
 test: $(INSTALLED) ## Run the tests, in JOBS=2 processes; about ten minutes
 	$(PYTEST) -m 'not slow'
 
+# Every process imports every file that it is given, so only those that contain such tests.
 test-slow: $(INSTALLED) ## Run the tests that take long: the demo, the examples, many kills, planted faults
-	$(PYTEST) -m 'slow or mutation'
+	$(PYTEST) -m 'slow or mutation' $$(grep -rlE 'mark\.(slow|mutation)\b' tests --include='test_*.py' | sort)
+
+test-all: $(INSTALLED) ## Run both in one go, which imports every file once
+	$(PYTEST) -m 'mutation or not mutation'
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation

@@ -12,13 +12,13 @@ HERE = Path(__file__).parent
 # Before pytest itself leaves out what lacks the marker asked for.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long part out unless the marker is asked for by name; then the quick part has it too."""
-    whole = "mutation" in str(config.getoption("markexpr"))
+    """Leaves the long part out unless its marker is asked for; if nothing else is, the quick part has it too."""
+    asked = str(config.getoption("markexpr"))
     skip = pytest.mark.skip(reason="part of the whole mutation suite: pytest -m mutation")
     for item in (item for item in items if item.path.is_relative_to(HERE)):
-        if whole:
+        if asked == "mutation":
             item.add_marker(pytest.mark.mutation)
-        elif item.get_closest_marker("mutation"):
+        elif "mutation" not in asked and item.get_closest_marker("mutation"):
             item.add_marker(skip)
 
 

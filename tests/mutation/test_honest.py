@@ -6,8 +6,6 @@ import pytest
 from tests.mutation.mutants import bench, pendulum
 from tests.mutation.mutants.bench import Trial, blocking, honest_trial
 
-HONEST = 20
-
 
 def alarms(trial: Trial, folder: Path) -> list[str]:
     """Gates that do not pass, and why."""
@@ -26,12 +24,15 @@ def test_an_honest_twin_passes(measured_effort: bool, tmp_path: Path) -> None:
     assert alarms(trial, tmp_path / "report") == []
 
 
-@pytest.mark.mutation
-def test_at_most_one_of_twenty_trained_policies_is_blocked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "most"),
+    [pytest.param(6, 0, marks=pytest.mark.mutation), pytest.param(20, 1, marks=pytest.mark.exhaustive)],
+)
+def test_hardly_any_trained_policy_is_blocked(count: int, most: int, tmp_path: Path) -> None:
     false_alarms: dict[str, list[str]] = {}
-    for number in range(HONEST):
+    for number in range(count):
         folder = tmp_path / f"{number:02d}"
         found = alarms(honest_trial(folder, "cartpole", number), folder / "report")
         if found:
             false_alarms[f"cartpole-{number:02d}"] = found
-    assert len(false_alarms) <= 1, false_alarms
+    assert len(false_alarms) <= most, false_alarms

@@ -33,7 +33,7 @@ def parameters() -> list[object]:
 
 @pytest.mark.parametrize("mutant", parameters())
 def test_a_mutant_is_blocked_by_the_gate_that_should(mutant: Mutant, tmp_path: Path) -> None:
-    verdict = bench.validate(mutant.make(tmp_path), tmp_path / "report")
+    verdict = bench.validate(mutant.make(tmp_path), tmp_path / "report", last=mutant.gate)
     found = blocking(verdict)
     assert found, f"{mutant.name} passes every gate"
     first = found[0]

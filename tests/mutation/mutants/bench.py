@@ -14,10 +14,10 @@ from physai.sdk.evidence import origin as evidence_origin
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
-from physai.sim.gates.checks.gate import Context
+from physai.sim.gates.checks.gate import Context, Gate, Play, undecided
 from physai.sim.gates.execution.subject import ValidationSubject, open_subject
 from physai.sim.gates.judgement import judge
-from physai.sim.gates.runner import ProgressLine, all_gates, find_all
+from physai.sim.gates.runner import GATES, ProgressLine, all_gates, find_all
 from physai.sim.gates.settings import GateSettings
 from physai.sim.policies.resolve import TaskSource
 from physai.sim.tasks.registry import load_task
@@ -112,8 +112,8 @@ class Trial:
     settings: dict[str, Any] | None = None
 
 
-def validate(trial: Trial, folder: Path) -> Verdict:
-    """The verdict, with a short search and everything else as by default."""
+def validate(trial: Trial, folder: Path, *, last: str = GATES[-1].name) -> Verdict:
+    """The verdict, with a short search and everything else as by default; gates after `last` play nothing."""
     origin = TaskSource(task=TASKS[trial.base], robot=trial.robot)
     subject: ValidationSubject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
     search = {"falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16}}
@@ -128,7 +128,15 @@ def validate(trial: Trial, folder: Path) -> Verdict:
     )
     folder.mkdir(parents=True, exist_ok=True)
     gates = all_gates(evidence)
+    for gate in GATES[[gate.name for gate in GATES].index(last) + 1 :]:
+        gates[gate.name] = type(f"Unasked{gate.__name__}", (gate,), {"play": _unasked})()
     return judge(context, gates, find_all(context, gates, folder, jobs=1, progress=_nobody), folder)
+
+
+def _unasked(_gate: Gate, _context: Context) -> Play:
+    """No gate's result depends on those after it, and a mutant is judged by the first that blocks it."""
+    yield from ()
+    return undecided("not asked", "ask it")
 
 
 def _nobody(lines: Sequence[ProgressLine]) -> None:

@@ -1,6 +1,7 @@
 """Generators in one process: the numbers of a process alone, whatever becomes of them."""
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import pytest
@@ -85,7 +86,9 @@ def everything(trainer: Trainer) -> list[Any]:
     return [as_numbers(tensor) for tensor in (*learner.parameters(), *learner.buffers())]
 
 
-ALONE = trained(None)
+@cache
+def alone() -> tuple[Any, ...]:
+    return trained(None)
 
 
 @pytest.mark.parametrize("actor", ["mlp", "gru"])
@@ -110,11 +113,11 @@ def test_something_was_judged_and_cut_off() -> None:
 # Not more than one generator may be lost in a row.
 @given(before=st.sets(st.integers(0, 11), max_size=3), after=st.sets(st.integers(0, 11), max_size=MAX_LOSSES - 3))
 def test_deaths_at_any_moment_leave_the_numbers_as_they_are(before: set[int], after: set[int]) -> None:
-    assert trained(Mortal(before=before, after=after)) == ALONE
+    assert trained(Mortal(before=before, after=after)) == alone()
 
 
 def test_no_chunk_counts_twice() -> None:
-    assert trained(Repeating()) == ALONE
+    assert trained(Repeating()) == alone()
 
 
 def test_a_generator_that_keeps_dying_ends_the_run() -> None:
