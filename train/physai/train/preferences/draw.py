@@ -101,6 +101,10 @@ class Played:
     """Step of the episode, (T, N)."""
     failed: Array
     """Whether it ended by failure, (T, N)."""
+    judged: Array
+    """Whether success was judged after the step, (T, N)."""
+    succeeded: Array
+    """Whether it was one, (T, N)."""
 
 
 @torch.no_grad()
@@ -138,6 +142,8 @@ def play(
         rows["terms"].append(np.concatenate([reward, values], axis=1).astype(np.float32))
         rows["done"].append(now.done.copy())
         rows["failed"].append(now.terminated.copy())
+        rows["judged"].append(now.judged.copy())
+        rows["succeeded"].append(now.succeeded.copy())
     return Played(**{name: np.stack(parts) for name, parts in rows.items()})
 
 
