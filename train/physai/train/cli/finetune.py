@@ -31,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-kl",
         type=float,
         metavar="NAT",
-        help="divergence from the reference per step to aim at; four times it ends the run (default: 0.05 per action)",
+        help="divergence from the reference per step to aim at; four times it ends the run (default: 0.5 per action)",
     )
     parser.add_argument(
         "--task-loss",

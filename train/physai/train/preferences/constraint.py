@@ -1,7 +1,7 @@
 """What preferences cannot buy: how much of the task a fine-tuned policy may lose, judged without exploration.
 
-While a policy learns, it is judged every few iterations on the same episodes as its reference. Where it does the task
-worse than allowed, the learned reward counts nothing until it does not, and half as much afterwards: the task is
+While a policy learns, it is judged every few iterations on the same episodes as its reference. Where it lost half of
+what may be lost, the learned reward counts nothing until it does not, and half as much afterwards: the task is
 repaired first, as in Xu, Liang, Lan 2021 (CRPO, arXiv:2011.05869). At the end the policies that held the constraint are
 judged again, on episodes that chose nothing, the most liked one first. The first that still holds it is kept; if none
 does, the reference is.
@@ -29,8 +29,12 @@ class Constraint:
 
     reward_loss: float = 0.1
     """Share of the reference's return."""
-    success_loss: float = 0.02
-    """Share of what is judged that succeeded with the reference."""
+    success_loss: float = 0.03
+    """Share of what is judged that may succeed no longer."""
+
+    def half(self) -> "Constraint":
+        """Half of it, which leaves room for other episodes."""
+        return Constraint(reward_loss=0.5 * self.reward_loss, success_loss=0.5 * self.success_loss)
 
     def excess(self, worth: Worth, reference: Worth) -> float:
         """How much more than allowed is lost, as the greater share of return or successes; at most 0 if it is held."""
@@ -73,6 +77,7 @@ class Keeper(Curve):
         """
         super().__init__(trainer.graph, trainer.task, collector, EVERY, taste)
         self._trainer, self._leashed, self._constraint = trainer, collector, constraint
+        self._strict = constraint.half()
         self._greatest = collector.share = weight / (1.0 + weight)
         self._share = self._greatest
         self._start = copy.deepcopy(trainer.learner.state_dict())
@@ -85,7 +90,7 @@ class Keeper(Curve):
 
     def add(self, iteration: int) -> Worth:
         worth = super().add(iteration)
-        if self._constraint.excess(worth, self._reference) > 0.0:
+        if self._strict.excess(worth, self._reference) > 0.0:
             self._share = 0.5 * self._share
             self._leashed.share = 0.0
             return worth

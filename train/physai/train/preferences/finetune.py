@@ -28,7 +28,7 @@ from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 CRITIC_ITERATIONS = 10
 """Rollouts of the reference that the critic of the learned reward, which knows nothing, learns from first."""
-TARGET_KL = 0.05
+TARGET_KL = 0.5
 """Divergence from the reference per step and action that is aimed at [nat]."""
 
 

@@ -26,7 +26,7 @@ from physai.train.preferences.reward import ScoringCollector
 from physai.train.runners.collector import Learner, Played
 
 MAX_BETA, MIN_BETA = 1e3, 1e-3
-CRITIC_LEARNING_RATE = 1e-3
+CRITIC_LEARNING_RATE = 3e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,8 @@ class LeashedCollector(ScoringCollector):
         self.critic = mlp([task.critic_size, *config.hidden, 1], config.activation, 1.0)
         """Values of the learned reward."""
         self._optimiser: Any = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_LEARNING_RATE)
+        self._usual: Tensor | None = None
+        """Mean learned reward of a step of the reference."""
         self._played: Played | None = None
 
     def play(self, rollout: Rollout) -> Played:
@@ -131,6 +133,10 @@ class LeashedCollector(ScoringCollector):
         second = copy.copy(rollout)
         with torch.no_grad():
             second.reward = self.liked(rollout, played)
+            if self._usual is None:
+                self._usual = second.reward.mean()
+            # Answers leave the zero of a reward open; about this one values are small, and learned soon.
+            second.reward = second.reward - self._usual
             second.value = self.critic(rollout.critic).squeeze(-1)
             second.last_value = self.critic(normaliser(played.last_critic)).squeeze(-1)
             second.bootstrap = torch.zeros_like(rollout.bootstrap)
@@ -138,6 +144,7 @@ class LeashedCollector(ScoringCollector):
                 second.bootstrap[played.cut] = self.critic(normaliser(played.final_critic)).squeeze(-1)
             gamma = self.config.gamma(self.env.task.contract.timing.control_dt)
             advantage, target = advantages(second, gamma, self.config.gae_lambda)
+        self.explained = 1.0 - float((target - second.value).var() / target.var().clamp(min=1e-9))
         self._fit_critic(rollout.critic.flatten(0, 1), target.flatten())
         return standardised(advantage, None)
 
