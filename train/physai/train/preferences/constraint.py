@@ -8,6 +8,7 @@ does, the reference is.
 """
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ class Constraint:
         excess = lost - self.reward_loss
         if reference.success is not None:
             excess = max(excess, reference.success - (worth.success or 0.0) - self.success_loss)
-        return excess
+        return excess if math.isfinite(excess) or math.isinf(self.reward_loss) else math.inf
 
 
 @dataclass(frozen=True)

@@ -227,8 +227,9 @@ def draw_segments(
     Raises:
         PreferenceError: the policy's episodes are shorter than a segment.
     """
-    steps = max(4 * layout.steps, 1)
-    worlds = max(16, -(-2 * count // 4))
+    # Whole episodes: what a policy does at the end of them is asked about as often as what it does at first.
+    steps = max(4 * layout.steps, round(task.episode_length_s / layout.step_dt))
+    worlds = max(16, -(-2 * count // (steps // layout.steps)))
     played = play(
         graph,
         task,

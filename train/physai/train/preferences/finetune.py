@@ -118,10 +118,7 @@ def finetune(
             trainer, collector = _trainer(loaded.task, config, model, settings)
             load_initial_weights(trainer, run)
             keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste)
-            spare = trainer.new_rollout()
-            collector.learner.follow(trainer.learner)
-            for _ in range(CRITIC_ITERATIONS):
-                collector.collect(spare)
+            collector.warm_up(trainer.learner, CRITIC_ITERATIONS)
             ended = session.run(
                 trainer,
                 out,
@@ -130,7 +127,13 @@ def finetune(
                 resumable=False,
                 settle=keeper.settle,
             )
-            facts = {"fit": report.facts(), "settings": asdict(settings), "kept": keeper.kept}
+            facts = {
+                "fit": report.facts(),
+                "settings": asdict(settings),
+                "kept": keeper.kept,
+                "before": asdict(keeper.before),
+                "after": asdict(keeper.after),
+            }
             write_record(out, stated, keeper, facts)
     finally:
         store.close()
@@ -203,12 +206,15 @@ def _trainer(
 def change_line(tuned: Finetuned) -> str:
     """What fine-tuning changed, without exploration, in one line."""
     before, after = asdict(tuned.before), asdict(tuned.after)
-    names = {"learned": "learned reward", "task": "task's reward", "success": "success", "taste": "taste"}
-    return ", ".join(
+    names = {"learned": "learned reward", "task": "task's reward", "taste": "taste"}
+    lines = [
         f"{name} {before[key]:.3g} to {after[key]:.3g} per second"
         for key, name in names.items()
         if before[key] is not None
-    )
+    ]
+    if before["success"] is not None:
+        lines.append(f"success {before['success']:.1%} to {after['success']:.1%}")
+    return ", ".join(lines)
 
 
 def kept_line(tuned: Finetuned) -> str:

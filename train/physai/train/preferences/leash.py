@@ -24,6 +24,7 @@ from physai.train.models.policy_graph import mlp
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.reward import ScoringCollector
 from physai.train.runners.collector import Learner, Played
+from physai.train.runners.runner import empty_rollout
 
 MAX_BETA, MIN_BETA = 1e3, 1e-3
 CRITIC_LEARNING_RATE = 3e-3
@@ -102,7 +103,17 @@ class LeashedCollector(ScoringCollector):
         self._optimiser: Any = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_LEARNING_RATE)
         self._usual: Tensor | None = None
         """Mean learned reward of a step of the reference."""
+        self.explained = 0.0
+        """Share of the latest variance of its returns that the critic of the learned reward foresaw."""
         self._played: Played | None = None
+
+    def warm_up(self, learner: Learner, rollouts: int) -> None:
+        """Fits the critic of the learned reward, which knows nothing, to rollouts of the reference."""
+        self.learner.follow(learner)
+        task, config = self.env.task, self.config.segmented()
+        rollout = empty_rollout(self.learner.graph, task, config)
+        for _ in range(rollouts):
+            self.collect(rollout)
 
     def play(self, rollout: Rollout) -> Played:
         if self._reference is None:
