@@ -225,8 +225,9 @@ class PPO(nn.Module):
         # A GRU learns from whole sequences, so its minibatches are worlds; else they are single steps.
         parts = [part.transpose(0, 1) if recurrent else part.flatten(0, 1) for part in parts]
         parts.append(rollout.hidden if recurrent else parts[0][:, :0])
-        reference = rollout.mean if rollout.reference_mean is None else rollout.reference_mean
-        parts.append(reference.transpose(0, 1) if recurrent else reference.flatten(0, 1))
+        if rollout.reference_mean is not None:
+            reference = rollout.reference_mean
+            parts.append(reference.transpose(0, 1) if recurrent else reference.flatten(0, 1))
         summaries: list[Tensor] = []
         self.optimizer.found_inf = None
         with self._beside() as beside:
@@ -289,7 +290,7 @@ class PPO(nn.Module):
         """One gradient step on one minibatch; returns gradient norm and `UpdateStats` of it."""
         config = self.config
         observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, *rest = batch
-        hidden, reference_mean = rest
+        hidden, *reference_mean = rest
         old_log_std = rollout.log_std
         self.optimizer.zero_grad(set_to_none=True)
         critic = beside and beside.submit(self._value_gradient, critic_input, target, old_value)
@@ -299,8 +300,8 @@ class PPO(nn.Module):
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
         loss = policy_loss - config.entropy_weight * entropy
-        if rollout.reference_mean is not None:
-            away = (mean - reference_mean) * torch.exp(-self.log_std.detach())
+        if reference_mean:
+            away = (mean - reference_mean[0]) * torch.exp(-self.log_std.detach())
             loss = loss + rollout.reference_weight * 0.5 * (away * away).sum(-1).mean()
         torch.autograd.backward(loss)
         value_loss = critic.result() if critic else self._value_gradient(critic_input, target, old_value)
