@@ -47,10 +47,8 @@ def trained() -> Trainer:
     return trainer
 
 
-def tuned(
-    trained: Trainer, weight: float, constraint: Constraint, iterations: int = ITERATIONS
-) -> tuple[Trainer, Keeper]:
-    """Fine-tunes with the opposite of the task; settled."""
+def leashed(trained: Trainer) -> tuple[Trainer, LeashedCollector]:
+    """What fine-tunes a policy with the opposite of the task."""
     made: list[LeashedCollector] = []
 
     def source(learner: object) -> LeashedCollector:
@@ -72,8 +70,16 @@ def tuned(
     trainer.graph.normaliser.refresh()
     trainer.learner.critic_normaliser.refresh()
     trainer.learner.ppo.log_std.requires_grad_(False)
-    keeper = Keeper(trainer, made[0], constraint, weight=weight, taste=None)
-    made[0].warm_up(trainer.learner, 5)
+    return trainer, made[0]
+
+
+def tuned(
+    trained: Trainer, weight: float, constraint: Constraint, iterations: int = ITERATIONS
+) -> tuple[Trainer, Keeper]:
+    """Fine-tunes with the opposite of the task; settled."""
+    trainer, collector = leashed(trained)
+    keeper = Keeper(trainer, collector, constraint, weight=weight, taste=None)
+    collector.warm_up(trainer.learner, 5)
     for _ in range(iterations):
         keeper.write(trainer.train_iteration())
     keeper.settle()
@@ -109,6 +115,20 @@ def test_where_nothing_may_be_lost_the_reference_is_kept(trained: Trainer) -> No
     assert keeper.kept == 0
     assert keeper.after == keeper.before
     assert same(trainer, trained)
+
+
+def test_answers_count_nothing_while_the_task_is_done_too_badly_and_half_as_much_afterwards() -> None:
+    trainer, collector = leashed(Trainer(pusher(), replace(CONFIG, num_threads=1)))
+    keeper = Keeper(trainer, collector, Constraint(), weight=3.0, taste=None)
+    shares = [collector.share]
+    bias = next(reversed(list(trainer.learner.ppo.actor.parameters())))
+    for change in (5.0, 0.0, -5.0, 0.0, 0.0, 0.0, 0.0):
+        # A constant push, or what it was.
+        with torch.no_grad():
+            bias += change
+        keeper.add(1)
+        shares.append(collector.share)
+    assert shares == pytest.approx([0.75, 0.0, 0.0, 0.1875, 0.234375, 0.29296875, 0.3662109375, 0.457763671875])
 
 
 def same(one: Trainer, other: Trainer) -> bool:

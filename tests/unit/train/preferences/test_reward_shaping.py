@@ -127,6 +127,13 @@ def test_the_leash_pulls_the_actor_to_the_reference() -> None:
     assert 0.1 < moved[1] < 0.6
 
 
+def test_segments_are_drawn_from_whole_episodes() -> None:
+    graph = build_learner(TASK, CONFIG).graph
+    begun = [s.start_step for s in draw_segments(graph, TASK, layout_of(TASK, seconds=0.4), count=60, seed=1)]
+    steps = round(TASK.episode_length_s / TASK.contract.timing.control_dt)
+    assert all(any(low <= start < low + steps // 4 for start in begun) for low in range(0, steps, steps // 4))
+
+
 def test_segments_hold_what_was_played_and_end_with_the_episode() -> None:
     graph = build_learner(TASK, CONFIG).graph
     layout = layout_of(TASK, seconds=0.4)
