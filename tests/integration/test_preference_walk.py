@@ -102,8 +102,9 @@ def test_sixty_answers_become_a_bundle(tmp_path: Path, capsys: pytest.CaptureFix
     tuned = tmp_path / "gentle"
     words = ("--preferences", store.path, "--out", tuned, "--iterations", "2", "--taste", "joint_speed=-1")
     physai("finetune", tmp_path / "run", *words)
-    curve = json.loads((tuned / "preferences.json").read_text())["over_optimisation"]
-    assert f"taste {curve[0]['taste']:.3g} to {curve[-1]['taste']:.3g} per second" in capsys.readouterr().out
+    record = json.loads((tuned / "preferences.json").read_text())
+    before, after = (record[name]["taste"] for name in ("before", "after"))
+    assert f"taste {before:.3g} to {after:.3g} per second" in capsys.readouterr().out
     physai("export", tuned, "--states", "20")
     validate_and_bundle(tuned, tmp_path, store)
     capsys.readouterr()

@@ -1,5 +1,6 @@
 """The reward ensemble, its fit and the choice of pairs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,32 @@ def test_agreement_of_answers_with_the_tasks_reward() -> None:
     first, second = torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 2, 0])
     labels = Labels(first, second, torch.tensor([1.0, 1.0, 1.0, 0.5]))
     assert agreement(labels, [3.0, 2.0, 2.5]) == pytest.approx(2.0 / 3.0)
+
+
+def test_what_the_tasks_reward_explains_is_left_to_it() -> None:
+    """Answers by the task's return, which no input shows, and by a bit of what the inputs show."""
+    listed, rng = segments(120), np.random.default_rng(5)
+    hidden = rng.normal(size=len(listed))
+    sums = np.array([s.terms[:, 0].sum() for s in listed])
+    plain = labelled(listed, 300)
+    score = torch.as_tensor(2.0 * hidden + sums / sums.std())
+    labels = replace(plain, target=(score[plain.first] > score[plain.second]).float())
+    known = torch.as_tensor(hidden, dtype=torch.float32)
+    told = replace(labels, known=known[labels.first] - known[labels.second])
+    settings = replace(FAST, label_noise=0.0)
+    without, blind = fit(inputs_of(listed), labels, seed=0, settings=settings)
+    model, report = fit(inputs_of(listed), told, seed=0, settings=settings)
+    assert blind.task_weight is None
+    assert report.task_weight is not None
+    assert report.task_weight > 0.5
+    assert report.accuracy is not None
+    assert blind.accuracy is not None
+    assert report.accuracy > blind.accuracy + 0.1
+    found = [
+        explain(m, r, listed, ("reward", "chance")).correlations["reward"]
+        for m, r in ((without, blind), (model, report))
+    ]
+    assert found[1] > max(0.6, found[0])
 
 
 def test_a_benchmark_tells_teachers_apart() -> None:

@@ -1,7 +1,6 @@
 """The reward of preference learning: constraint, leash, and what is recorded."""
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -11,8 +10,10 @@ from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import seed_torch, seeded
 from physai.train.preferences.draw import cut, draw_segments, layout_of, play
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble
-from physai.train.preferences.reward import Leash, PreferenceCollector, Reference
+from physai.train.preferences.leash import Leash, LeashedCollector, Reference
+from physai.train.preferences.reward import PreferenceCollector
 from physai.train.preferences.scratch import schedule
+from physai.train.runners.collector import Collector
 from physai.train.runners.runner import build_learner, empty_rollout
 
 TASK = load_task("cartpole-swingup")
@@ -25,22 +26,25 @@ def model() -> RewardEnsemble:
     return made
 
 
-def collector(config: TrainConfig = CONFIG, **options: object) -> PreferenceCollector:
+def collector(config: TrainConfig = CONFIG, model: RewardEnsemble | None = None) -> PreferenceCollector:
     seed_torch(0)
-    learner = build_learner(TASK, config)
-    return PreferenceCollector(TASK, config, learner, num_threads=1, **options)  # pyright: ignore[reportArgumentType]
+    return PreferenceCollector(TASK, config, build_learner(TASK, config), num_threads=1, model=model)
 
 
-def test_without_model_and_leash_the_reward_is_the_tasks_less_the_cost_of_failures() -> None:
+def leashed(target_kl: float = 0.5) -> LeashedCollector:
+    seed_torch(0)
+    learner, leash = build_learner(TASK, CONFIG), Leash(target_kl=target_kl, initial_beta=0.1)
+    return LeashedCollector(TASK, CONFIG, learner, num_threads=1, model=model(), leash=leash)
+
+
+def test_without_model_the_reward_is_the_cost_of_failures() -> None:
     # Enough noise to leave the rail.
     wild = dataclasses.replace(CONFIG, initial_std=4.0, horizon=200)
-    plain, shaped = collector(wild, weight=0.0), collector(wild)
-    rollouts = [empty_rollout(c.learner.graph, TASK, wild) for c in (plain, shaped)]
-    for one, rollout in zip((plain, shaped), rollouts, strict=True):
-        one.collect(rollout)
-    failed = rollouts[0].done.bool() & (rollouts[0].bootstrap == 0.0)
+    one = collector(wild)
+    rollout = one.collect(empty_rollout(one.learner.graph, TASK, wild))
+    failed = rollout.done.bool() & (rollout.bootstrap == 0.0)
     assert bool(failed.any())
-    torch.testing.assert_close(rollouts[1].reward, rollouts[0].reward - shaped.failure_cost * failed)
+    torch.testing.assert_close(rollout.reward, -one.failure_cost * failed)
 
 
 def test_a_failure_costs_more_than_the_learned_reward_ever_pays() -> None:
@@ -49,56 +53,85 @@ def test_a_failure_costs_more_than_the_learned_reward_ever_pays() -> None:
     assert collector().failure_cost == pytest.approx(paid)
 
 
-def test_the_learned_reward_is_added_per_second() -> None:
+def test_the_learned_reward_is_paid_per_second() -> None:
     reward_model = model()
-    one = collector(model=reward_model, weight=2.0, task_weight=0.0)
+    one = collector(model=reward_model)
     rollout = one.collect(empty_rollout(one.learner.graph, TASK, CONFIG))
     learned = reward_model.reward(rollout.raw_critic, rollout.action)
     alive = ~rollout.done.bool()
-    torch.testing.assert_close(rollout.reward[alive], 2.0 * 0.02 * learned[alive])
+    torch.testing.assert_close(rollout.reward[alive], 0.02 * learned[alive])
     assert rollout.reward_terms["preferences"] == pytest.approx(float(learned.mean()))
 
 
 def test_divergence_from_the_reference_is_that_of_gaussians() -> None:
-    one = collector(leash=Leash(target_kl=0.5))
+    one = leashed()
     rollout = one.collect(empty_rollout(one.learner.graph, TASK, CONFIG))
     assert one.kl == pytest.approx(0.0, abs=1e-6)
-    reference = Reference(one.learner, CONFIG.num_envs)
-    # Half the spread, and means that are 0.3 of the reference's spread away.
+    # Means that are 0.3 standard deviations away.
     std = float(one.learner.ppo.log_std.detach().exp())
-    rollout.mean += 0.3 * std
-    ratio, kl = reference.compare(rollout, one.learner.ppo.log_std - math.log(2.0))
-    assert kl == pytest.approx(math.log(2.0) + (0.25 + 0.09) / 2.0 - 0.5, rel=1e-4)
-    assert ratio.shape == rollout.reward.shape
+    kl = Reference(one.learner, CONFIG.num_envs).divergence(rollout.mean + 0.3 * std, rollout.mean)
+    assert kl == pytest.approx(0.5 * 0.09, rel=1e-4)
 
 
 def test_the_weight_of_the_leash_follows_the_divergence() -> None:
-    one = collector(leash=Leash(target_kl=0.5, initial_beta=0.1))
-    leash = one.leash
-    assert leash is not None
-    one.floor = (0.0, 0.0)
-    one.kl = 5.0
-    one._adapt(leash)  # pyright: ignore[reportPrivateUsage]
-    assert one.beta == pytest.approx(0.1 * 1.1)
-    one.kl = 0.0
-    one._adapt(leash)  # pyright: ignore[reportPrivateUsage]
-    assert one.beta == pytest.approx(0.1 * 1.1 * 0.9)
+    one = leashed(target_kl=0.02)
+    rollout = one.collect(empty_rollout(one.learner.graph, TASK, CONFIG))
+    assert one.beta == pytest.approx(0.05)
+    with torch.no_grad():
+        for parameter in one.learner.graph.actor.parameters():
+            parameter += 0.5
+    one.collect(rollout)
+    assert one.kl > 0.03
+    assert one.beta == pytest.approx(0.1)
+    one.kl = 0.079
     assert one.stop_reason is None
-    one.kl = 2.1
+    one.kl = 0.081
     assert one.stop_reason is not None
 
 
-def test_the_task_weighs_more_while_it_is_done_worse_than_by_the_reference() -> None:
-    one = collector(leash=Leash(target_kl=0.5, multiplier_rate=2.0))
-    leash = one.leash
-    assert leash is not None
-    one.floor = (1.0, -1.0)
-    one.task_rate = 0.5
-    one._adapt(leash)  # pyright: ignore[reportPrivateUsage]
-    assert one.multiplier == pytest.approx(1.0)
-    one.task_rate = 1.2
-    one._adapt(leash)  # pyright: ignore[reportPrivateUsage]
-    assert one.multiplier == pytest.approx(0.6)
+def test_the_tasks_reward_is_left_as_it_is_and_the_learned_one_has_an_advantage_of_its_own() -> None:
+    one = leashed()
+    one.share = 0.25
+    rollout = one.collect(empty_rollout(one.learner.graph, TASK, CONFIG))
+    plain = Collector(TASK, CONFIG, one.learner, num_threads=1)
+    torch.testing.assert_close(
+        rollout.reward, plain.collect(empty_rollout(one.learner.graph, TASK, CONFIG)).reward, rtol=1e-4, atol=1e-5
+    )
+    second = rollout.second_advantage
+    assert second is not None
+    assert float(second.mean()) == pytest.approx(0.0, abs=1e-5)
+    assert float(second.std()) == pytest.approx(1.0, rel=1e-4)
+    assert rollout.second_share == 0.25
+
+
+def test_the_leash_pulls_the_actor_to_the_reference() -> None:
+    """Where all rewards are 0, the actor stays without a weight of the leash, and with it goes to the reference."""
+    moved: list[float] = []
+    for weight in (0.0, 10.0):
+        one = leashed()
+        rollout = one.collect(empty_rollout(one.learner.graph, TASK, CONFIG))
+        assert rollout.reference_mean is not None
+        rollout.reward.zero_()
+        rollout.value.zero_()
+        rollout.bootstrap.zero_()
+        rollout.last_value.zero_()
+        rollout.reference_mean = rollout.mean + 0.5
+        rollout.reference_weight, before = weight, rollout.mean.clone()
+        ppo = one.learner.ppo
+        ppo.set_learning_rate(1e-2)
+        ppo.update(rollout, 0.99, seeded(0))
+        with torch.no_grad():
+            after = ppo.actor(rollout.observation.flatten(0, 1), rollout.hidden)[0]
+        moved.append(float((after - before.flatten(0, 1)).mean()))
+    assert moved[0] == pytest.approx(0.0, abs=1e-4)
+    assert 0.1 < moved[1] < 0.6
+
+
+def test_segments_are_drawn_from_whole_episodes() -> None:
+    graph = build_learner(TASK, CONFIG).graph
+    begun = [s.start_step for s in draw_segments(graph, TASK, layout_of(TASK, seconds=0.4), count=60, seed=1)]
+    steps = round(TASK.episode_length_s / TASK.contract.timing.control_dt)
+    assert all(any(low <= start < low + steps // 4 for start in begun) for low in range(0, steps, steps // 4))
 
 
 def test_segments_hold_what_was_played_and_end_with_the_episode() -> None:

@@ -68,6 +68,14 @@ class Rollout:
         """Values of the states after the last step, (N,)."""
         self.importance: Tensor | None = None
         """What each sample counts, (T, N), where some were played with older weights; None if each counts 1."""
+        self.second_advantage: Tensor | None = None
+        """Standardised advantages of a second reward, (T, N), if there is one."""
+        self.second_share = 0.0
+        """What they count, in [0, 1]; those of `reward` count the rest."""
+        self.reference_mean: Tensor | None = None
+        """Means of a policy that explores alike and that the actor must stay near, (T, N, A), if there is one."""
+        self.reference_weight = 0.0
+        """Weight of the divergence from it in the loss."""
         self.asynchronous: dict[str, float] = {}
         """How old the weights were that played these steps, and what became of that; empty if they were the present."""
         self.reward_terms: dict[str, float] = {}
@@ -204,6 +212,9 @@ class PPO(nn.Module):
         config = self.config
         advantage, target = advantages(rollout, gamma, config.gae_lambda)
         advantage = standardised(advantage, peers)
+        if rollout.second_advantage is not None:
+            share = rollout.second_share
+            advantage = (1.0 - share) * advantage + share * rollout.second_advantage
         if rollout.importance is not None:
             # Not negative, so that it scales the clipped objective as well.
             advantage = advantage * rollout.importance
@@ -214,6 +225,9 @@ class PPO(nn.Module):
         # A GRU learns from whole sequences, so its minibatches are worlds; else they are single steps.
         parts = [part.transpose(0, 1) if recurrent else part.flatten(0, 1) for part in parts]
         parts.append(rollout.hidden if recurrent else parts[0][:, :0])
+        if rollout.reference_mean is not None:
+            reference = rollout.reference_mean
+            parts.append(reference.transpose(0, 1) if recurrent else reference.flatten(0, 1))
         summaries: list[Tensor] = []
         self.optimizer.found_inf = None
         with self._beside() as beside:
@@ -221,7 +235,7 @@ class PPO(nn.Module):
                 for order in orders(1 if recurrent else steps, worlds, config.minibatches, generators):
                     chosen = order.to(advantage.device, non_blocking=True)
                     batch = tuple(part.index_select(0, chosen) for part in parts)
-                    summaries.append(self._step(batch, rollout.log_std, beside, peers))
+                    summaries.append(self._step(batch, rollout, beside, peers))
         # The only look at values, after all was computed.
         norm, *means = (float(value) for value in torch.stack(summaries).double().mean(dim=0).cpu())
         if not math.isfinite(norm):
@@ -269,13 +283,15 @@ class PPO(nn.Module):
     def _step(
         self,
         batch: tuple[Tensor, ...],
-        old_log_std: Tensor,
+        rollout: Rollout,
         beside: ThreadPoolExecutor | None,
         peers: Peers | None,
     ) -> Tensor:
         """One gradient step on one minibatch; returns gradient norm and `UpdateStats` of it."""
         config = self.config
-        observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, hidden = batch
+        observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, *rest = batch
+        hidden, *reference_mean = rest
+        old_log_std = rollout.log_std
         self.optimizer.zero_grad(set_to_none=True)
         critic = beside and beside.submit(self._value_gradient, critic_input, target, old_value)
         mean = self._mean(observation, hidden, done)
@@ -283,7 +299,11 @@ class PPO(nn.Module):
         clipped_ratio = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
-        torch.autograd.backward(policy_loss - config.entropy_weight * entropy)
+        loss = policy_loss - config.entropy_weight * entropy
+        if reference_mean:
+            away = (mean - reference_mean[0]) * torch.exp(-self.log_std.detach())
+            loss = loss + rollout.reference_weight * 0.5 * (away * away).sum(-1).mean()
+        torch.autograd.backward(loss)
         value_loss = critic.result() if critic else self._value_gradient(critic_input, target, old_value)
         with torch.no_grad():
             spread = torch.exp(2.0 * (old_log_std - self.log_std))

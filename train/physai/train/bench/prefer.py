@@ -30,6 +30,8 @@ LABELS = 200
 ITERATIONS = 120
 TASTE = {"command_size": -1.0}
 """What fine-tuning is to bring: smaller forces."""
+WEIGHT = 4.0
+"""Of the learned reward in fine-tuning."""
 MARGIN = 0.05
 """Share of successes that fine-tuning may lose."""
 
@@ -45,7 +47,7 @@ class Note(Protocol):
 @dataclass(frozen=True)
 class _Size:
     iterations: int = ITERATIONS
-    tuning: int = 60
+    tuning: int = 40
     labels: int = LABELS
     worlds: int | None = None
     episodes: int = 256
@@ -137,7 +139,7 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     store = PreferenceStore(database)
     answer_simulated(store, TEACHERS["perfect"], rater="perfect", taste=TASTE, seed=seed)
     store.close()
-    settings = FinetuneSettings(iterations=size.tuning, seed=seed)
+    settings = FinetuneSettings(iterations=size.tuning, seed=seed, weight=WEIGHT)
     finetune(reference, database, folder / "tuned", settings=settings, taste=TASTE, say=report)
     before, after = load_run(reference), load_run(folder / "tuned")
     repeat = before.config.action_repeat

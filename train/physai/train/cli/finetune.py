@@ -25,13 +25,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="W",
-        help="of the learned reward, relative to the task's (default: 1)",
+        help="of the learned reward's advantages, relative to the task's (default: 1)",
     )
     parser.add_argument(
         "--target-kl",
         type=float,
         metavar="NAT",
         help="divergence from the reference per step to aim at; four times it ends the run (default: 0.5 per action)",
+    )
+    parser.add_argument(
+        "--task-loss",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="share of the reference's return that may be lost, besides 2 %% of the successes (default: 0.1)",
     )
     parser.add_argument(
         "--taste", metavar="NAME=WEIGHT,…", help="what the answers came from, if it is known, for the report"
@@ -45,12 +52,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from physai.sim.preferences.store import PreferenceStore
     from physai.sim.preferences.taste import parse_taste
-    from physai.train.preferences.finetune import FinetuneSettings, change_line, finetune
+    from physai.train.preferences.constraint import Constraint
+    from physai.train.preferences.finetune import FinetuneSettings, change_line, finetune, kept_line
 
     for name, low, high in (("weight", 0.0, 1e3), ("target_kl", 0.0, 1e3)):
         value = getattr(arguments, name)
         if value is not None and not low < value <= high:
             raise PhysaiError(f"--{name.replace('_', '-')} must lie in ({low:g}, {high:g}], got {value}")
+    if not 0.0 <= arguments.task_loss <= 1.0:
+        raise PhysaiError(f"--task-loss must lie in [0, 1], got {arguments.task_loss}")
     if not 1 <= arguments.iterations <= 10**6:
         raise PhysaiError(f"--iterations must lie in 1 … 1000000, got {arguments.iterations}")
     store = PreferenceStore(arguments.preferences)
@@ -66,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
             weight=arguments.weight,
             target_kl=arguments.target_kl,
             num_envs=arguments.num_envs,
+            constraint=Constraint(reward_loss=arguments.task_loss),
         ),
         taste=None if arguments.taste is None else parse_taste(arguments.taste, names),
         task=arguments.task,
@@ -76,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(json.dumps(asdict(tuned), indent=2))
     else:
         text = f"{tuned.reason}: {tuned.seconds:.0f} s, KL {tuned.kl:.3g} nat per step"
-        print(printable(f"{text}\n{change_line(tuned)}\nnext: physai export {tuned.run}"))
+        print(printable(f"{text}\n{kept_line(tuned)}\n{change_line(tuned)}\nnext: physai export {tuned.run}"))
     return 130 if tuned.interrupted else 0
 
 

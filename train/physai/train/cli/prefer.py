@@ -255,7 +255,7 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
     store = PreferenceStore(arguments.database)
     try:
-        model, report = fit_store(store, seed=arguments.seed)
+        model, report = fit_store(store, seed=arguments.seed, beside_task=True)
         facts = {**report.facts(), "database": store.digest()}
         store.add_fit({"answers": report.answers, "accuracy": report.accuracy, "correlations": report.correlations})
     finally:

@@ -101,6 +101,10 @@ class Played:
     """Step of the episode, (T, N)."""
     failed: Array
     """Whether it ended by failure, (T, N)."""
+    judged: Array
+    """Whether success was judged after the step, (T, N)."""
+    succeeded: Array
+    """Whether it was one, (T, N)."""
 
 
 @torch.no_grad()
@@ -138,6 +142,8 @@ def play(
         rows["terms"].append(np.concatenate([reward, values], axis=1).astype(np.float32))
         rows["done"].append(now.done.copy())
         rows["failed"].append(now.terminated.copy())
+        rows["judged"].append(now.judged.copy())
+        rows["succeeded"].append(now.succeeded.copy())
     return Played(**{name: np.stack(parts) for name, parts in rows.items()})
 
 
@@ -221,8 +227,9 @@ def draw_segments(
     Raises:
         PreferenceError: the policy's episodes are shorter than a segment.
     """
-    steps = max(4 * layout.steps, 1)
-    worlds = max(16, -(-2 * count // 4))
+    # Whole episodes: what a policy does at the end of them is asked about as often as what it does at first.
+    steps = max(4 * layout.steps, round(task.episode_length_s / layout.step_dt))
+    worlds = max(16, -(-2 * count // (steps // layout.steps)))
     played = play(
         graph,
         task,

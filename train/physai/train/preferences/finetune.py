@@ -1,7 +1,7 @@
 """Fine-tunes a run's policy by preferences, on a leash to what it was."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -14,11 +14,12 @@ from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.onnx_export.export import export_policy
 from physai.train.preferences.collect import without_stops
+from physai.train.preferences.constraint import Constraint, Keeper
 from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.fit import FitReport, fit_store
-from physai.train.preferences.record import Curve, CurvePoint, origin, write_record
-from physai.train.preferences.reward import Leash, PreferenceCollector
+from physai.train.preferences.leash import Leash, LeashedCollector
+from physai.train.preferences.record import CurvePoint, origin, write_record
 from physai.train.runners import session
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, LoadedRun, load_run
 from physai.train.runners.initial_weights import load_initial_weights
@@ -26,9 +27,9 @@ from physai.train.runners.run_config import RunTaskSource, begin_run, load_confi
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 CRITIC_ITERATIONS = 10
-"""Iterations in which only the critic learns: it knows the task's reward only, and would lead the actor astray."""
-POINTS = 8
-"""Points of the over-optimisation curve."""
+"""Rollouts of the reference that the critic of the learned reward, which knows nothing, learns from first."""
+TARGET_KL = 0.5
+"""Divergence from the reference per step and action that is aimed at [nat]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,11 @@ class FinetuneSettings:
     iterations: int = 60
     seed: int = 0
     weight: float = 1.0
-    """Weight of the learned reward, relative to the task's."""
+    """Weight of the learned reward's advantages, relative to the task's."""
     target_kl: float | None = None
-    """Divergence from the reference per step [nat]; None for half a nat per action."""
+    """Divergence from the reference per step [nat]; None for `TARGET_KL` per action."""
+    constraint: Constraint = field(default_factory=Constraint)
+    """What may be lost of the task."""
     num_envs: int | None = None
     """Worlds; None for the run's own."""
 
@@ -54,12 +57,13 @@ class Finetuned:
     iterations: int
     kl: float
     """Divergence of the last rollout [nat per step]."""
-    task_multiplier: float
+    kept: int
+    """Iteration whose policy was written; 0 for the reference's."""
     fit: FitReport
     before: CurvePoint
-    """What the reference was worth."""
+    """What the reference is worth, on episodes that nothing was chosen by."""
     after: CurvePoint
-    """What the fine-tuned policy is worth, on the same episodes."""
+    """What the policy that was written is worth, on the same episodes."""
     seconds: float
     interrupted: bool
     """Whether a signal ended it."""
@@ -100,27 +104,37 @@ def finetune(
     config = replace(
         loaded.config,
         **without_stops(loaded.config) | {"seed": settings.seed},
-        iterations=settings.iterations + CRITIC_ITERATIONS,
+        iterations=settings.iterations,
         num_envs=loaded.config.num_envs if settings.num_envs is None else settings.num_envs,
         curriculum_iterations=0,
     )
     torch.set_num_threads(learner_threads(config))
     store = _opened(database, loaded.task, config)
     try:
-        model, report = fit_store(store, seed=settings.seed)
+        model, report = fit_store(store, seed=settings.seed, beside_task=True)
         say(fit_line(report))
         with training_alone(out):
             stated = _begun(out, source, config, loaded, store, (model, report))
             trainer, collector = _trainer(loaded.task, config, model, settings)
             load_initial_weights(trainer, run)
-            curve = Curve(trainer.graph, loaded.task, collector, max(1, settings.iterations // POINTS), taste)
-            curve.add(0)
-            _let_critic_catch_up(trainer)
-            ended = session.run(trainer, out, extra_sinks=[curve], stop=lambda: collector.stop_reason, resumable=False)
-            if not curve.points or curve.points[-1].iteration != ended.iterations:
-                curve.add(ended.iterations)
-            facts = {"fit": report.facts(), "settings": asdict(settings), "task_multiplier": collector.multiplier}
-            write_record(out, stated, curve, facts)
+            keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste)
+            collector.warm_up(trainer.learner, CRITIC_ITERATIONS)
+            ended = session.run(
+                trainer,
+                out,
+                extra_sinks=[keeper],
+                stop=lambda: collector.stop_reason,
+                resumable=False,
+                settle=keeper.settle,
+            )
+            facts = {
+                "fit": report.facts(),
+                "settings": asdict(settings),
+                "kept": keeper.kept,
+                "before": asdict(keeper.before),
+                "after": asdict(keeper.after),
+            }
+            write_record(out, stated, keeper, facts)
     finally:
         store.close()
     return Finetuned(
@@ -128,10 +142,10 @@ def finetune(
         reason=ended.reason,
         iterations=ended.iterations,
         kl=collector.kl,
-        task_multiplier=collector.multiplier,
+        kept=keeper.kept,
         fit=report,
-        before=curve.points[0],
-        after=curve.points[-1],
+        before=keeper.before,
+        after=keeper.after,
         seconds=ended.seconds,
         interrupted=ended.interrupted,
     )
@@ -167,49 +181,47 @@ def _opened(database: Path, task: Task, config: TrainConfig) -> PreferenceStore:
 
 def _trainer(
     task: Task, config: TrainConfig, model: RewardEnsemble, settings: FinetuneSettings
-) -> tuple[Trainer, PreferenceCollector]:
-    target = settings.target_kl or 0.5 * task.contract.action.size
-    made: list[PreferenceCollector] = []
+) -> tuple[Trainer, LeashedCollector]:
+    target = settings.target_kl or TARGET_KL * task.contract.action.size
+    made: list[LeashedCollector] = []
 
-    def source(learner: object) -> PreferenceCollector:
+    def source(learner: object) -> LeashedCollector:
         made.append(
-            PreferenceCollector(
+            LeashedCollector(
                 task,
                 config,
                 learner,  # pyright: ignore[reportArgumentType]
                 num_threads=engine_threads(config),
                 model=model,
-                weight=settings.weight,
                 leash=Leash(target_kl=target),
             )
         )
         return made[0]
 
     trainer = Trainer(task, config, source=source)
+    trainer.learner.ppo.log_std.requires_grad_(False)
     return trainer, made[0]
-
-
-def _let_critic_catch_up(trainer: Trainer) -> None:
-    ppo = trainer.learner.ppo
-    spread = ppo.log_std.detach().clone()
-    ppo.actor.requires_grad_(False)
-    for _ in range(CRITIC_ITERATIONS):
-        trainer.train_iteration()
-        ppo.log_std.data.copy_(spread)
-    ppo.actor.requires_grad_(True)
-    ppo.optimizer.state.pop(ppo.log_std, None)
-    ppo.set_learning_rate(trainer.config.learning_rate)
 
 
 def change_line(tuned: Finetuned) -> str:
     """What fine-tuning changed, without exploration, in one line."""
     before, after = asdict(tuned.before), asdict(tuned.after)
     names = {"learned": "learned reward", "task": "task's reward", "taste": "taste"}
-    return ", ".join(
+    lines = [
         f"{name} {before[key]:.3g} to {after[key]:.3g} per second"
         for key, name in names.items()
         if before[key] is not None
-    )
+    ]
+    if before["success"] is not None:
+        lines.append(f"success {before['success']:.1%} to {after['success']:.1%}")
+    return ", ".join(lines)
+
+
+def kept_line(tuned: Finetuned) -> str:
+    """Which policy was written, in one line."""
+    if tuned.kept:
+        return f"written: the policy of iteration {tuned.kept}, the most liked one that does the task well enough"
+    return "written: the weights of the reference, for no policy that does the task well enough is liked more"
 
 
 def fit_line(report: FitReport) -> str:
@@ -221,6 +233,8 @@ def fit_line(report: FitReport) -> str:
     strongest = sorted(report.correlations.items(), key=lambda item: -abs(item[1]))[:3]
     if report.task_agreement is not None:
         text += f"; {report.task_agreement:.0%} of the answers are for more of the task's reward"
+    if report.task_weight is not None:
+        text += ", which is told apart"
     if strongest:
         text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
     return text

@@ -2,6 +2,10 @@
 
 P[first preferred] = σ(Σ r(first) - Σ r(second)), the sums over the steps of each segment. An answer is wrong by chance
 with probability ε: P' = (1 - ε) P + ε/2. A tie counts half for either segment.
+
+Where a policy is fine-tuned, its task's reward is known, and many answers are for more of it. Then P = σ(Σ r(first) -
+Σ r(second) + c (R(first) - R(second))) with the task's return R of each segment, and c is fitted along with r: what the
+task's reward explains is left to it, and r is what else people like.
 """
 
 import copy
@@ -14,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import REWARD, PreferenceError, Segment
@@ -26,6 +30,8 @@ from physai.train.preferences.ensemble import RewardEnsemble
 MIN_ANSWERS = 10
 """Fewest answers that a model is fitted to."""
 BINS = 5
+TASK_WEIGHT_RATE = 10.0
+"""How much faster c is learned than the networks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,8 @@ class FitReport:
     """Pearson correlation of the learned reward with each of the segments' terms, over all steps."""
     uncertainty: float
     """Mean standard deviation of the members' rewards, relative to the reward's over all steps."""
+    task_weight: float | None = None
+    """c, per standard deviation of the segments' returns; None if the task's reward was not told apart."""
     task_agreement: float | None = None
     """Share of the preferences for the segment with more of the task's reward; None if that is not known."""
 
@@ -97,6 +105,8 @@ class Labels:
     second: Tensor
     target: Tensor
     """1, 0.5 or 0, (N,)."""
+    known: Tensor | None = None
+    """How much greater the task's return of the first is, in standard deviations, (N,); None to not tell it apart."""
 
 
 def stack(segments: Sequence[Segment]) -> Tensor:
@@ -131,21 +141,42 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
 
 
 def fit_store(
-    store: PreferenceStore, *, seed: int = 0, settings: FitSettings | None = None, start: RewardEnsemble | None = None
+    store: PreferenceStore,
+    *,
+    seed: int = 0,
+    settings: FitSettings | None = None,
+    start: RewardEnsemble | None = None,
+    beside_task: bool = False,
 ) -> tuple[RewardEnsemble, FitReport]:
-    """Fits a model to all answers of a database; see `fit`."""
+    """Fits a model to all answers of a database; see `fit`.
+
+    Args:
+        store: the database.
+        seed: see `fit`.
+        settings: likewise.
+        start: likewise.
+        beside_task: tell the task's reward apart.
+    """
     segments = store.segments()
     rows = {number: row for row, number in enumerate(segments)}
     labels = labels_of(store.pairs(), store.answers(), rows)
     listed = list(segments.values())
+    worth: list[float] | None = None
+    if REWARD in store.layout.terms:
+        column = store.layout.terms.index(REWARD)
+        worth = [float(segment.terms[:, column].sum()) for segment in listed]
+    if beside_task and worth:
+        labels = replace(labels, known=_told_apart(labels, worth))
     model, report = fit(
         stack(listed) if listed else torch.zeros(0, 1, 1), labels, seed=seed, settings=settings, start=start
     )
     report = explain(model, report, listed, store.layout.terms)
-    if REWARD not in store.layout.terms:
-        return model, report
-    column = store.layout.terms.index(REWARD)
-    return model, replace(report, task_agreement=agreement(labels, [float(s.terms[:, column].sum()) for s in listed]))
+    return model, report if worth is None else replace(report, task_agreement=agreement(labels, worth))
+
+
+def _told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
+    values = torch.tensor(worth)
+    return (values[labels.first] - values[labels.second]) / values.std().clamp(min=1e-6)
 
 
 def agreement(labels: Labels, worth: Sequence[float]) -> float:
@@ -192,11 +223,17 @@ def fit(
     if not len(learned):
         raise PreferenceError(f"all {len(held)} answers are held out; answer more pairs")
     epochs = how.epochs if start is None else -(-how.epochs // 3)
-    done = _descend(model, prepared, labels, learned, how, epochs, generator)
+    task_weight = nn.Parameter(torch.zeros(model.members, 1))
+    done = _descend(model, task_weight, prepared, labels, learned, how, epochs, generator)
     model.freeze_scale(flat)
-    report = _judged(model, prepared, labels, held)
+    report = _judged(model, prepared, labels, held, task_weight)
     return model, FitReport(
-        **report, epochs=done, seconds=time.perf_counter() - begun, correlations={}, uncertainty=0.0
+        **report,
+        epochs=done,
+        seconds=time.perf_counter() - begun,
+        correlations={},
+        uncertainty=0.0,
+        task_weight=None if labels.known is None else float(task_weight.detach().mean()),
     )
 
 
@@ -223,13 +260,19 @@ def _held_out(labels: Labels, share: float) -> Tensor:
     return torch.tensor(draws) < share
 
 
-def advantages(model: RewardEnsemble, prepared: Tensor, labels: Labels, rows: Tensor) -> Tensor:
-    """Σ r(first) - Σ r(second) of each member for rows of the labels, (E, n) for rows (E, n) or (n,)."""
+def advantages(
+    model: RewardEnsemble, prepared: Tensor, labels: Labels, rows: Tensor, task_weight: Tensor | None = None
+) -> Tensor:
+    """Σ r(first) - Σ r(second) of each member for rows of the labels, (E, n) for rows (E, n) or (n,).
+
+    With the weights c of the members, (E, 1), what the task's reward explains is added.
+    """
     rows = rows.expand(model.members, -1) if rows.dim() == 1 else rows
     both = torch.stack([labels.first[rows], labels.second[rows]], dim=2)
     x = prepared[both]
     sums = model.raw(x.reshape(model.members, -1, x.shape[-1])).reshape(x.shape[:4]).sum(dim=3)
-    return sums[..., 0] - sums[..., 1]
+    difference = sums[..., 0] - sums[..., 1]
+    return difference if labels.known is None or task_weight is None else difference + task_weight * labels.known[rows]
 
 
 def _loss(advantage: Tensor, target: Tensor, noise: float) -> Tensor:
@@ -242,6 +285,7 @@ def _loss(advantage: Tensor, target: Tensor, noise: float) -> Tensor:
 
 def _descend(
     model: RewardEnsemble,
+    task_weight: nn.Parameter,
     prepared: Tensor,
     labels: Labels,
     learned: Tensor,
@@ -253,47 +297,61 @@ def _descend(
 
     Every member has a bootstrap sample of the answers `learned`: where they say little, the members disagree.
     """
-    optimiser: Any = torch.optim.AdamW(model.parameters(), lr=how.learning_rate, weight_decay=how.weight_decay)
+    groups: list[dict[str, Any]] = [
+        {"params": list(model.parameters())},
+        # One number that is to explain what it can before the networks do.
+        {"params": [task_weight], "lr": TASK_WEIGHT_RATE * how.learning_rate, "weight_decay": 0.0},
+    ]
+    optimiser: Any = torch.optim.AdamW(groups, lr=how.learning_rate, weight_decay=how.weight_decay)
     best, best_state, since, epoch = math.inf, copy.deepcopy(model.state_dict()), 0, 0
+    best_weight = task_weight.detach().clone()
     drawn = torch.randint(len(learned), (model.members, len(learned)), generator=generator)
     sample = learned[drawn]
     left = torch.ones(sample.shape).scatter_(1, drawn, 0.0)
     for epoch in range(1, epochs + 1):
         order = torch.rand(sample.shape, generator=generator).argsort(dim=1)
         for rows in torch.split(sample.gather(1, order), how.batch, dim=1):
-            loss = _loss(advantages(model, prepared, labels, rows), labels.target[rows], how.label_noise)
+            loss = _loss(advantages(model, prepared, labels, rows, task_weight), labels.target[rows], how.label_noise)
             optimiser.zero_grad()
             torch.autograd.backward(loss.mean(dim=1).sum())
             torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
             optimiser.step()
         with torch.no_grad():
-            loss = _loss(advantages(model, prepared, labels, learned), labels.target[learned], how.label_noise)
+            loss = _loss(
+                advantages(model, prepared, labels, learned, task_weight), labels.target[learned], how.label_noise
+            )
             now = float((loss * left).sum() / left.sum().clamp(min=1.0))
         if not math.isfinite(now):
             raise PreferenceError(f"the reward model's loss is {now} in pass {epoch}; lower its learning rate")
         if now < best:
             best, best_state, since = now, copy.deepcopy(model.state_dict()), 0
+            best_weight = task_weight.detach().clone()
         else:
             since += 1
             if since >= how.patience:
                 break
     model.load_state_dict(best_state)
+    task_weight.data.copy_(best_weight)
     return epoch
 
 
 @torch.no_grad()
-def probabilities(model: RewardEnsemble, prepared: Tensor, labels: Labels, rows: Tensor) -> Tensor:
-    """Probability of each member that the first segment is preferred, (E, n)."""
-    return torch.sigmoid(advantages(model, prepared, labels, rows))
+def probabilities(
+    model: RewardEnsemble, prepared: Tensor, labels: Labels, rows: Tensor, task_weight: Tensor | None = None
+) -> Tensor:
+    """Probability of each member that the first segment is preferred, (E, n); see `advantages`."""
+    return torch.sigmoid(advantages(model, prepared, labels, rows, task_weight))
 
 
-def _judged(model: RewardEnsemble, prepared: Tensor, labels: Labels, held: Tensor) -> dict[str, Any]:
+def _judged(
+    model: RewardEnsemble, prepared: Tensor, labels: Labels, held: Tensor, task_weight: Tensor
+) -> dict[str, Any]:
     rows = (held & (labels.target != 0.5)).nonzero().flatten()
     report: dict[str, Any] = {"answers": len(labels.target), "held_out": len(rows), "accuracy": None}
     report |= {"accuracy_interval": None, "calibration": (), "calibration_error": None}
     if not len(rows):
         return report
-    predicted = probabilities(model, prepared, labels, rows).mean(dim=0)
+    predicted = probabilities(model, prepared, labels, rows, task_weight).mean(dim=0)
     observed = labels.target[rows]
     right = int(((predicted > 0.5) == (observed > 0.5)).sum())
     bins = calibration(predicted, observed)

@@ -27,6 +27,8 @@ class Worth:
     """Mean of each term of the task's segments while episodes run, per second."""
     learned: float | None
     """Mean of the learned reward, per second."""
+    success: float | None
+    """Share of what was judged that succeeded; None if nothing was judged."""
 
     def taste(self, weights: Mapping[str, float]) -> float:
         """Mean of a taste, per second."""
@@ -38,6 +40,7 @@ def judge(
     task: Task,
     *,
     episodes: int = 128,
+    seed: int = SEED,
     model: RewardEnsemble | None = None,
     action_repeat: int = 1,
     num_threads: int = 0,
@@ -49,7 +52,7 @@ def judge(
         task,
         worlds=episodes,
         steps=steps,
-        seed=SEED,
+        seed=seed,
         action_repeat=action_repeat,
         num_threads=num_threads,
     )
@@ -63,8 +66,10 @@ def judge(
         critic, action = torch.as_tensor(played.critic[running]), torch.as_tensor(played.action[running])
         learned = float(model.reward(critic, action).mean())
     column = names.index(REWARD)
+    judged = played.judged & running
     return Worth(
         episode_return=float(values[:, column].sum()) * step_dt / episodes,
         terms=dict(zip(names, values.mean(axis=0).tolist(), strict=True)),
         learned=learned,
+        success=float(played.succeeded[judged].mean()) if judged.any() else None,
     )

@@ -12,13 +12,14 @@ from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.files import write_atomic
 from physai.sdk.evidence.preferences import Preferences
 from physai.sim.preferences.agreement import agreement
+from physai.sim.preferences.segment import REWARD
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import SIMULATED
 from physai.sim.tasks.task import Task
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.preferences.fit import FitReport
-from physai.train.preferences.judge import judge
-from physai.train.preferences.reward import PreferenceCollector
+from physai.train.preferences.judge import Worth, judge
+from physai.train.preferences.reward import ScoringCollector
 from physai.train.runners.runner import IterationStats
 
 RECORD_FILE = "preferences.json"
@@ -38,6 +39,20 @@ class CurvePoint:
     """Mean of the task's reward, per second."""
     taste: float | None
     """Mean of the taste that the answers came from, per second; None where it is unknown."""
+    success: float | None
+    """Share of what was judged that succeeded; None if nothing was judged."""
+
+
+def point(worth: Worth, *, iteration: int, kl: float, taste: Mapping[str, float] | None) -> CurvePoint:
+    """A point of the curve, of a policy that was judged."""
+    return CurvePoint(
+        iteration=iteration,
+        kl=kl,
+        learned=worth.learned,
+        task=worth.terms[REWARD],
+        taste=worth.taste(taste) if taste else None,
+        success=worth.success,
+    )
 
 
 @dataclass
@@ -46,7 +61,7 @@ class Curve:
 
     graph: PolicyGraph
     task: Task
-    collector: PreferenceCollector
+    collector: ScoringCollector
     every: int
     taste: Mapping[str, float] | None = None
     points: list[CurvePoint] = field(default_factory=list[CurvePoint])
@@ -55,19 +70,12 @@ class Curve:
         if stats.iteration % self.every == 0:
             self.add(stats.iteration)
 
-    def add(self, iteration: int) -> None:
+    def add(self, iteration: int) -> Worth:
         """Judges the policy now."""
         repeat = self.collector.config.action_repeat
         worth = judge(self.graph, self.task, episodes=EPISODES, model=self.collector.model, action_repeat=repeat)
-        self.points.append(
-            CurvePoint(
-                iteration=iteration,
-                kl=self.collector.kl,
-                learned=worth.learned,
-                task=worth.terms["reward"],
-                taste=worth.taste(self.taste) if self.taste else None,
-            )
-        )
+        self.points.append(point(worth, iteration=iteration, kl=self.collector.kl, taste=self.taste))
+        return worth
 
     def close(self) -> None:
         """Nothing is buffered."""

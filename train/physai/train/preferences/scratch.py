@@ -21,7 +21,6 @@ from physai.train.preferences.ask import answer_simulated
 from physai.train.preferences.collect import add_questions, without_stops
 from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
-from physai.train.preferences.finetune import POINTS
 from physai.train.preferences.fit import MIN_ANSWERS, FitReport, FitSettings, fit_store
 from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
@@ -31,6 +30,8 @@ from physai.train.runners.run_config import RunTaskSource, add_provenance, begin
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 DATABASE_FILE = "preferences.db"
+POINTS = 8
+"""Points of the over-optimisation curve."""
 FIRST_SHARE = 0.25
 """Share of the labels that is asked before the first iteration."""
 WHEN = (0.06, 0.12, 0.2, 0.28, 0.36, 0.44, 0.52, 0.6)
@@ -186,17 +187,14 @@ def _train(
     collectors: list[PreferenceCollector] = []
 
     def rollouts(learner: object) -> PreferenceCollector:
-        collectors.append(
-            PreferenceCollector(
-                task,
-                config,
-                learner,  # pyright: ignore[reportArgumentType]
-                num_threads=engine_threads(config),
-                weight=settings.weight,
-                task_weight=0.0,
-                before=asker,
-            )
+        made = PreferenceCollector(
+            task,
+            config,
+            learner,  # pyright: ignore[reportArgumentType]
+            num_threads=engine_threads(config),
         )
+        made.before = asker
+        collectors.append(made)
         return collectors[0]
 
     trainer = Trainer(task, config, source=rollouts)

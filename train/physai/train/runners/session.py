@@ -89,6 +89,7 @@ def run(
     extra_sinks: Sequence[StatisticsSink] = (),
     stop: Callable[[], str | None] | None = None,
     resumable: bool = True,
+    settle: Callable[[], None] | None = None,
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
@@ -104,6 +105,7 @@ def run(
         extra_sinks: further destinations of the statistics.
         stop: called after each iteration; a reason ends the run.
         resumable: whether `physai train --resume` continues a run that a signal ended.
+        settle: called at the end, decides on the weights that are saved; until then only those at the start are.
     """
     if resume:
         restore_checkpoint(trainer, folder)
@@ -123,7 +125,7 @@ def run(
         for sink in sinks:
             stack.callback(sink.close)
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
-        outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop)
+        outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop, settle)
         if outcome.interrupted and not resumable:
             outcome = replace(outcome, reason=CUT_OFF)
     if ranks.leads:
@@ -139,6 +141,7 @@ def _loop(
     request: StopRequest,
     time_budget_s: float | None,
     stop: Callable[[], str | None] | None,
+    settle: Callable[[], None] | None,
 ) -> TrainingOutcome:
     config, ranks = trainer.config, trainer.ranks
     begun_s = saved_s = trainer.seconds
@@ -177,9 +180,11 @@ def _loop(
             if scheduler.judged(success, start, trainer.seconds):
                 reason = f"{success:.1%} success without exploration"
                 break
-        if trainer.seconds - saved_s >= config.checkpoint_every_s:
+        if settle is None and trainer.seconds - saved_s >= config.checkpoint_every_s:
             save_checkpoint(trainer, folder)
             saved_s = trainer.seconds
+    if settle is not None:
+        settle()
     save_checkpoint(trainer, folder)
     return TrainingOutcome(
         iterations=trainer.iteration,
