@@ -93,7 +93,7 @@ def test_an_actor_that_dies_costs_no_chunk(tmp_path: Path, monkeypatch: pytest.M
     one.assert_each_step_counts_once()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nodes_that_die_cost_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     with ray_nodes((0, 1, 1)) as nodes, connected(nodes.address, processors=1) as ray:
         one = Training(ray)

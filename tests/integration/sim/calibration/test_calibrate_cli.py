@@ -95,7 +95,7 @@ def test_a_twin_from_start_to_end(bench: Bench, capsys: pytest.CaptureFixture[st
     assert "apart" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_on_ray_it_is_the_same_twin(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
