@@ -190,7 +190,7 @@ def test_a_tutorial_runs_to_its_end(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path, slow=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_arm_from_a_urdf_with_meshes_goes_the_whole_road(tmp_path: Path) -> None:
     """From a file that nobody here wrote to a signed policy that drives: every command of the page, word by word."""
     write_foreign_arm(tmp_path)
