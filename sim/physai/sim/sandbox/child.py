@@ -1,6 +1,6 @@
 """The process in which a user's reward runs: `python -I -m physai.sim.sandbox.child REQUESTS REPLIES`.
 
-It locks itself down before it is given any of the user's code. Whoever reads its replies must believe none of them: the
+It locks itself down before it is given any of the user's code. A reader of its replies must believe none of them: the
 user's code can write to the same pipe.
 """
 

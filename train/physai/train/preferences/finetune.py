@@ -101,13 +101,7 @@ def finetune(
         raise CheckpointError(f"{out} already holds a run; give another --out")
     loaded = load_run(run, task=task, robot=robot)
     source = load_config(run)[0].chosen(run, task=task, robot=robot)
-    config = replace(
-        loaded.config,
-        **without_stops(loaded.config) | {"seed": settings.seed},
-        iterations=settings.iterations,
-        num_envs=loaded.config.num_envs if settings.num_envs is None else settings.num_envs,
-        curriculum_iterations=0,
-    )
+    config = _config(loaded.config, settings)
     torch.set_num_threads(learner_threads(config))
     store = _opened(database, loaded.task, config)
     try:
@@ -148,6 +142,16 @@ def finetune(
         after=keeper.after,
         seconds=ended.seconds,
         interrupted=ended.interrupted,
+    )
+
+
+def _config(reference: TrainConfig, settings: FinetuneSettings) -> TrainConfig:
+    return replace(
+        reference,
+        **without_stops(reference) | {"seed": settings.seed},
+        iterations=settings.iterations,
+        num_envs=reference.num_envs if settings.num_envs is None else settings.num_envs,
+        curriculum_iterations=0,
     )
 
 
