@@ -41,10 +41,13 @@ def test_without_model_the_reward_is_the_cost_of_failures() -> None:
     # Enough noise to leave the rail.
     wild = dataclasses.replace(CONFIG, initial_std=4.0, horizon=200)
     one = collector(wild)
-    rollout = one.collect(empty_rollout(one.learner.graph, TASK, wild))
-    failed = rollout.done.bool() & (rollout.bootstrap == 0.0)
-    assert bool(failed.any())
-    torch.testing.assert_close(rollout.reward, -one.failure_cost * failed)
+    # None in the first half of a run, then more and more.
+    for iteration, share in ((0, 0.0), (wild.iterations // 2, 0.0), (3 * wild.iterations // 4, 0.5)):
+        one.iteration = iteration - 1
+        rollout = one.collect(empty_rollout(one.learner.graph, TASK, wild))
+        failed = rollout.done.bool() & (rollout.bootstrap == 0.0)
+        assert bool(failed.any())
+        torch.testing.assert_close(rollout.reward, -share * one.failure_cost * failed)
 
 
 def test_a_failure_costs_more_than_the_learned_reward_ever_pays() -> None:
@@ -59,7 +62,9 @@ def test_the_learned_reward_is_paid_per_second() -> None:
     rollout = one.collect(empty_rollout(one.learner.graph, TASK, CONFIG))
     learned = reward_model.reward(rollout.raw_critic, rollout.action)
     alive = ~rollout.done.bool()
-    torch.testing.assert_close(rollout.reward[alive], 0.02 * learned[alive])
+    # 3 per second for the best steps, an eighth of that for half as good ones, at most 6.
+    torch.testing.assert_close(one.paid(torch.tensor([0.0, 1.5, 3.0, 6.0])), torch.tensor([0.0, 0.375, 3.0, 6.0]))
+    torch.testing.assert_close(rollout.reward[alive], 0.02 * one.paid(learned[alive]))
     assert rollout.reward_terms["preferences"] == pytest.approx(float(learned.mean()))
 
 

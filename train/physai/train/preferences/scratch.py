@@ -1,6 +1,7 @@
 """Trains a policy by preferences alone: ask, fit, learn, and ask again about what it does now (Christiano et al. 2017).
 
-The task's reward is not seen by the learner. Its terminations are: a failure costs more than the learned reward pays.
+The task's reward is not seen by the learner. Its terminations are: in the end, a failure costs more than the learned
+reward can pay.
 """
 
 import time
