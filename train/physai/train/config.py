@@ -92,6 +92,13 @@ class TrainConfig:
     """Time constant of the discount: gamma = exp(-action_repeat · control_dt / discount_s)."""
     gae_lambda: float = 0.95
     """λ of generalised advantage estimation."""
+    reward: Literal["task", "success"] = "task"
+    """What is learned from: the task's reward terms, or 1 for each success that is judged and 0 for all else."""
+    advantage: Literal["gae", "grpo", "rloo"] = "gae"
+    """How much better an action was than usual: by a critic, or relative to other worlds with the same episode. These
+    take a horizon of one episode; see `physai.train.runners.groups`."""
+    group: int = 16
+    """Worlds with the same episode, for `grpo` and `rloo`."""
     clip: float = 0.2
     """ε of PPO's clipped objective."""
     entropy_weight: float = 0.005
@@ -173,10 +180,30 @@ class TrainConfig:
             )
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"seed must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
+        if self.engine == "warp" and (self.reward, self.advantage) != ("task", "gae"):
+            raise ConfigError(
+                f"reward={self.reward} and advantage={self.advantage} take engine mujoco; engine warp learns from the "
+                "task's reward with a critic"
+            )
         if self.engine == "warp" and self.overlap:
             raise ConfigError("overlap is for the CPU: with engine warp, collecting and learning share one device")
         self._check_staleness()
         self._check_sizes()
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        if not 2 <= self.group <= MAX_WORLDS:
+            raise ConfigError(f"group must lie in [2, {MAX_WORLDS}], got {reprlib.repr(self.group)}")
+        if self.advantage == "gae":
+            return
+        if self.num_envs % self.group:
+            raise ConfigError(
+                f"num_envs {self.num_envs} are no groups of {self.group}; set num_envs="
+                f"{self.group * max(1, round(self.num_envs / self.group))}"
+            )
+        for name, other in (("overlap", self.overlap), ("staleness", self.staleness > 0)):
+            if other:
+                raise ConfigError(f"advantage={self.advantage} plays whole episodes between updates; leave out {name}")
 
     def _check_staleness(self) -> None:
         if not 0 <= self.staleness <= MAX_STALENESS:

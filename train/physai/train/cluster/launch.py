@@ -37,6 +37,11 @@ def check_generators(config: TrainConfig, generators: int, address: str | None) 
             f"--generators {generators} step worlds on CPUs, and engine is {config.engine}; start the run with "
             "--engine mujoco, or leave out --generators"
         )
+    if (config.reward, config.advantage) != ("task", "gae"):
+        raise ClusterError(
+            f"--generators {generators} collect the task's reward for a critic; start the run with --set reward=task "
+            "--set advantage=gae, or leave out --generators"
+        )
     if config.overlap:
         raise ClusterError(
             f"--generators {generators} take turns with the learner, and overlap is true; start the run with --set "

@@ -164,4 +164,11 @@ def without_stops(config: TrainConfig) -> dict[str, Any]:
     """Settings to replace in a run that learns from preferences: it ends neither by the task's success alone, nor do
     worlds step elsewhere.
     """
-    return {"stop_at_success": None, "overlap": False, "engine": "mujoco", "seed": config.seed}
+    return {
+        "stop_at_success": None,
+        "overlap": False,
+        "engine": "mujoco",
+        "reward": "task",
+        "advantage": "gae",
+        "seed": config.seed,
+    }

@@ -3,11 +3,11 @@
 Per step of Δt with discount γ: r = r̂ Δt - C [failed]. r̂ ∈ [0, r̂_max] is the learned reward per second, whose scale is
 frozen with each fit. C = r̂_max Δt / (1 - γ) is the most that it can ever pay, so no preference is worth a failure.
 
-A policy that learns from preferences alone is paid b (r̂ / b)³ instead, at most r̂_max, with the rate b of the best steps.
-Which of two motions is better says little of how much: a level pole was worth 84 to 91 % of an upright one to models
-of 200 answers, and 17 % to the task that answered. And at first, failing costs only the reward that the policy would have
-had; the cost rises to C in the second half of a run. With all of it from the start, a policy with the true reward in place
-of the learned one did not try what a swing-up needs.
+A policy that learns from preferences alone is paid b (r̂ / b)³ instead, at most r̂_max, with the rate b of the best
+steps. Which of two motions is better says little of how much: a level pole was worth 84 to 91 % of an upright one to
+models of 200 answers, and 17 % to the task that answered. And at first, failing costs only the reward that the policy
+would have had; the cost rises to C in the second half of a run. With all of it from the start, a policy with the true
+reward in place of the learned one did not try what a swing-up needs.
 """
 
 from collections.abc import Callable

@@ -21,6 +21,7 @@ from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser, Pol
 from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.devices import make_deterministic
 from physai.train.runners.distributed import Ranks, local_size
+from physai.train.runners.groups import GroupCollector, OutcomeCollector
 
 if TYPE_CHECKING:
     from physai.sim.engines.warp_device import WarpDeviceEngine
@@ -203,8 +204,15 @@ class Trainer:
     def _collector(self) -> RolloutSource:
         config = self.config
         ranks = self.ranks.beside() if config.overlap else self.ranks
+        if config.advantage != "gae":
+            if ranks.size > 1:
+                raise ConfigError(
+                    f"advantage={config.advantage} takes one process; start it without --gpus and torchrun"
+                )
+            return GroupCollector(self.task, config, self.learner, num_threads=engine_threads(config))
         if config.engine != "warp":
-            return Collector(self.task, config, self.learner, num_threads=engine_threads(config), ranks=ranks)
+            made = Collector if config.reward == "task" else OutcomeCollector
+            return made(self.task, config, self.learner, num_threads=engine_threads(config), ranks=ranks)
         from physai.train.runners.device_collector import DeviceCollector
 
         def build() -> DeviceCollector:
