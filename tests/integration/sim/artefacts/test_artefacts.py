@@ -175,9 +175,7 @@ def test_a_pipe_in_a_store_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_another_user_is_not_said_to_need_credentials() -> None:
     with pytest.raises(ArtefactError) as caught, explained(Address.parse("/shared/key"), "read"):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/shared/key/objects/a")
-    assert str(caught.value).endswith(
-        "cannot be read: access was denied to /shared/key/objects/a; ask its owner for it"
-    )
+    assert "access was denied to /shared/key/objects/a; ask its owner for it" in str(caught.value)
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
