@@ -47,6 +47,16 @@ def test_a_cluster_that_refuses_the_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_cluster_without_a_token_for_who_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's tasks run there, and its actors die before they begin."""
+    monkeypatch.setattr("tests.support.ray_nodes._token_of_this_process", lambda: None)
+    with ray_nodes((1,)) as nodes:
+        monkeypatch.delenv("RAY_AUTH_MODE")
+        said = refusal(tmp_path / "run", nodes.address, {"RAY_AUTH_TOKEN": secrets.token_hex(32)})
+        assert f"--ray {nodes.address}: the cluster asks for no token, and this computer presents one" in said
+
+
+@pytest.mark.slow
 def test_a_node_with_another_physai_computes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "physai_sdk-9.9.dist-info").mkdir()
     (tmp_path / "physai_sdk-9.9.dist-info" / "METADATA").write_text("Name: physai-sdk\nVersion: 9.9\n")

@@ -104,6 +104,8 @@ def _reason(error: Exception, address: Address) -> str:
         return "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     if "NoSuchBucket" in text or "bucket does not exist" in text:
         return f"there is no bucket {bucket!r}; create it, or name another"
+    if isinstance(error, PermissionError) and address.scheme == "file":
+        return f"access was denied to {error.filename2 or error.filename or address.path}; ask its owner for it"
     if isinstance(error, PermissionError):
         return f"access was denied ({text}); check the credentials and what they may do in {bucket!r}"
     if kinds & {"EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError"}:

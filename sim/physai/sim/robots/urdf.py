@@ -7,7 +7,7 @@ unless a joint of type "floating" connects it to the root link.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -108,17 +108,7 @@ def _resolve_meshes(parsed: XmlFile, read_mesh: ReadMesh) -> tuple[dict[str, byt
 
 def mesh_content(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_SUFFIXES) -> bytes | None:
     """Bytes of a mesh given by a path relative to the URDF, file://, package:// or model://; None if there is none."""
-    relative = re.sub(r"^(package|model|file)://", "", filename).replace("\\", "/")
-    if Path(relative).suffix.lower() not in suffixes:
-        return None
-    folder = urdf.resolve().parent
-    names = dict.fromkeys((relative, unquote(relative)))
-    candidates = [folder / name for name in names]
-    if filename.startswith(("package://", "model://")):
-        # Without ROS the package's path is unknown, and a copy of it may have another name: look in all folders above.
-        inside = [name.partition("/")[2] for name in names]
-        candidates = [above / name for name in (*names, *inside) for above in (folder, *folder.parents)]
-    for candidate in candidates:
+    for candidate in mesh_paths(urdf, filename, suffixes=suffixes):
         try:
             data = read_plain(candidate, limit=MAX_FILE_BYTES)
             if len(data) <= MAX_FILE_BYTES:
@@ -126,6 +116,21 @@ def mesh_content(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_
         except OSError:
             continue
     return None
+
+
+def mesh_paths(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_SUFFIXES) -> Iterator[Path]:
+    """Where `mesh_content` looks for a mesh, in this order; nowhere for another format."""
+    relative = re.sub(r"^(package|model|file)://", "", filename).replace("\\", "/")
+    if Path(relative).suffix.lower() not in suffixes:
+        return
+    folder = urdf.resolve().parent
+    names = dict.fromkeys((relative, unquote(relative)))
+    if not filename.startswith(("package://", "model://")):
+        yield from (folder / name for name in names)
+        return
+    # Without ROS the package's path is unknown, and a copy of it may have another name: look in all folders above.
+    inside = [name.partition("/")[2] for name in names]
+    yield from (above / name for name in (*names, *inside) for above in (folder, *folder.parents))
 
 
 def _import(parsed: XmlFile, assets: dict[str, bytes]) -> mujoco.MjSpec:

@@ -6,6 +6,8 @@ import logging
 import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +20,8 @@ from physai.sim.workers.ray_environment import has_token, restored_environment, 
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
+_ASK_S = 60.0
+"""How long another process may take to ask the head whether it needs a token [s]."""
 TRAINING_PACKAGES = ("physai-sdk", "torch", "mujoco", "numpy")
 """Packages that must have the same version everywhere, because what is learned depends on them."""
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
@@ -164,6 +168,25 @@ def _require_token(ray: Any, address: str) -> None:
         ) from error
 
 
+def _require_no_open_cluster(address: str) -> None:
+    """Refuses a cluster without a token if this process presents one: it would refuse the head, and no actor starts."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    if raylet.get_authentication_mode() != raylet.AuthenticationMode.TOKEN:
+        return
+    # Ray reads the mode when it is imported, so another process asks without the token.
+    program = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+    words = [sys.executable, "-c", program, address]
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    with suppress(subprocess.TimeoutExpired):  # which `ray.init` says
+        asked = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=_ASK_S)
+        if asked.returncode == 0:
+            raise ClusterError(
+                f"--ray {address}: the cluster asks for no token, and this computer presents one, with which nothing "
+                "starts there; give the cluster the token (RAY_AUTH_MODE=token before `ray start` on each computer), "
+                "or export RAY_AUTH_MODE=disabled here"
+            )
+
+
 def _running_here() -> str | None:
     """Address of the cluster that runs on this computer; None if there is none, or only the trace of a killed one."""
     # `ray.init` finds it so, and waits for minutes for one that was killed or is stopped.
@@ -192,6 +215,7 @@ def _connect(ray: Any, address: str, processors: int) -> None:
         _require_answer(joined)
         try:
             _require_token(ray, joined)
+            _require_no_open_cluster(joined)
             ray.init(address=joined, **quiet)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ClusterError(

@@ -1,5 +1,6 @@
 """Artefacts on a real S3 server on loopback, in folders and in memory: what is read is what was written, or nothing."""
 
+import errno
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from tests.support.s3_server import BUCKET
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.software import running_software
 from physai.sdk.cli.main import main
-from physai.sim.artefacts.address import Address, ArtefactError
+from physai.sim.artefacts.address import Address, ArtefactError, explained
 from physai.sim.artefacts.manifest import (
     MANIFEST,
     MANIFEST_FILE,
@@ -169,6 +170,12 @@ def test_a_pipe_in_a_store_is_refused(tmp_path: Path) -> None:
     threading.Thread(target=write_into_it, daemon=True).start()
     with pytest.raises(ArtefactError, match="not a regular file"):
         pull(place, tmp_path / "back")
+
+
+def test_a_folder_of_another_user_is_not_said_to_need_credentials() -> None:
+    with pytest.raises(ArtefactError) as caught, explained(Address.parse("/shared/key"), "read"):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/shared/key/objects/a")
+    assert "access was denied to /shared/key/objects/a; ask its owner for it" in str(caught.value)
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,7 +153,9 @@ def test_a_run_that_is_stopped_loses_nothing_and_leaves_no_process(name: str, tm
                 break
         until(lambda: not no_process_of(tmp_path / "run"))
         process.send_signal(getattr(signal, name))
+        said = process.stderr.read()
         code = process.wait()
+    assert ("run it again, which continues" in said) == (name == "SIGINT")
     assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
     until(lambda: no_process_of(tmp_path / "run"))
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])

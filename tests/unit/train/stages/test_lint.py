@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.contract_workflows import write_workflow
 
+from physai.sim.robots.urdf import MESH_SUFFIXES
 from physai.train.stages.lint import lint, require_sound
 from physai.train.stages.workflow_file import WorkflowError, load_workflow
 
@@ -179,6 +180,49 @@ def test_a_link_out_of_the_folder(tmp_path: Path) -> None:
     ((stage, rule, message),) = findings(folder, stages)
     assert (stage, rule) == ("calibrate", "inputs")
     assert "links out of" in message
+
+
+@pytest.mark.parametrize("word", ["arm/", "--robot=arm/arm.urdf", "log.csv"])
+def test_a_file_that_is_no_input(word: str, tmp_path: Path) -> None:
+    (tmp_path / "arm").mkdir()
+    (tmp_path / "arm" / "arm.urdf").write_text("<robot/>")
+    stages = copy.deepcopy(SOUND)
+    stages["train"]["command"].append(word)
+    found = [text for name, _, text in findings(tmp_path, stages) if name == "train" and "next to the workflow" in text]
+    assert [text.split("'")[1] for text in found] == [word.removeprefix("--robot=")]
+
+
+URDF = '<robot name="a"><link name="b"><visual><geometry><mesh filename="{}"/></geometry></visual></link></robot>'
+MJCF = '<mujoco><compiler meshdir="../meshes"/><asset><mesh file="link.stl"/></asset></mujoco>'
+
+
+@pytest.mark.parametrize(
+    "model", [URDF.format("../meshes/link.stl"), URDF.format("package://arm/meshes/link.stl"), MJCF]
+)
+@pytest.mark.parametrize(("given", "sound"), [("arm", True), ("arm/models", False), ("arm/models/arm.xml", False)])
+def test_a_robot_is_an_input_with_its_meshes(given: str, sound: bool, model: str, tmp_path: Path) -> None:
+    """A mesh outside the input is not in the key: if it changed, the stage would not run again."""
+    for name in ("models", "meshes"):
+        (tmp_path / "arm" / name).mkdir(parents=True)
+    (tmp_path / "arm" / "models" / "arm.xml").write_text(model)
+    (tmp_path / "arm" / "meshes" / "link.stl").write_bytes(bytes(84))
+    stages = copy.deepcopy(SOUND)
+    stages["train"]["inputs"]["robot"] = {"path": given}
+    found = findings(tmp_path, stages)
+    assert found == [] if sound else ("link.stl, which is not in" in found[0][2] and len(found) == 1), found
+
+
+def test_a_model_whose_meshes_are_missing_or_names_no_file_can_have_is_an_input(tmp_path: Path) -> None:
+    """A URDF without its meshes gets rods."""
+    names = ["../base.dae", *(f"{name}{MESH_SUFFIXES[0]}" for name in ("../no", "package://a/no", "%00", "x" * 5000))]
+    (tmp_path / "base.dae").touch()
+    (tmp_path / "arm").mkdir()
+    for number, name in enumerate(names):
+        (tmp_path / "arm" / f"{number}.urdf").write_text(URDF.format(name))
+    (tmp_path / "arm" / "broken.xml").write_text("<mujoco>")
+    stages = copy.deepcopy(SOUND)
+    stages["train"]["inputs"]["robot"] = {"path": "arm"}
+    assert findings(tmp_path, stages) == []
 
 
 def test_an_unsound_workflow_is_refused_with_all_findings(tmp_path: Path) -> None:

@@ -114,7 +114,11 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow", shared)
     with store.locked(), _place(arguments, store) as place:
         run = WorkflowRun(workflow, arguments.file.parent, store, place, _say, again=arguments.again)
-        reports = run.run(arguments.until)
+        try:
+            reports = run.run(arguments.until)
+        except KeyboardInterrupt:
+            _say("stopped; run it again, which continues with the stages that have no result")
+            raise
     seconds = time.monotonic() - started
     if arguments.json:
         record = {

@@ -1,6 +1,7 @@
 """Checks a workflow: what stages refer to, what they may run, and what a cluster would notice only late."""
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from physai.sdk.base.errors import UnknownNameError, unknown_name
 from physai.train.stages.command_words import parsed_words, word_problems
 from physai.train.stages.model import Image, Member, Platform, Stage, Workflow
+from physai.train.stages.model_files import named_outside
 from physai.train.stages.placeholders import placeholders
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
@@ -44,7 +46,7 @@ def lint(workflow: Workflow, folder: Path | None = None) -> list[Finding]:
         checks = {
             "inputs": _inputs(workflow, stage, folder),
             "outputs": _outputs(stage),
-            "command": _commands(stage),
+            "command": [*_commands(stage), *(() if folder is None else _undeclared(stage, folder))],
             "gang": _gang(stage),
             "platform": _platforms(workflow, stage),
             "credentials": _credentials(stage),
@@ -118,6 +120,11 @@ def _inputs(workflow: Workflow, stage: Stage, folder: Path | None) -> Iterator[s
                 yield f"input {name}: there is no {folder / given.path}"
             elif not (folder / given.path).resolve().is_relative_to(folder.resolve()):
                 yield f"input {name}: {given.path!r} links out of the folder of the workflow file; copy it there"
+            for model, other in named_outside(folder / given.path):
+                yield (
+                    f"input {name}: {model} reads {other}, which is not in {given.path!r}, so a change there would not "
+                    "run the stage again; name a folder that has both, or the folder that `physai robots import` makes"
+                )
 
 
 def _require(kind: str, name: str, known: Mapping[str, object]) -> None:
@@ -166,6 +173,17 @@ def _commands(stage: Stage) -> Iterator[str]:
                 yield f"${{{kind}.{name}}}: {unknown_name({'host': 'member'}.get(kind, kind[:-1]), name, known[kind])}"
         if not malformed:
             yield from word_problems(member.command)
+
+
+def _undeclared(stage: Stage, folder: Path) -> Iterator[str]:
+    # Of words without a slash or ending many are names, which a file may have, too.
+    words = [part for member in stage.gang for word in member.command for part in re.split("[=,]", word)]
+    for word in dict.fromkeys(words):
+        if ("/" in word or PurePosixPath(word).suffix) and not _escapes(word) and os.path.exists(folder / word):
+            yield (
+                f"{word!r} lies next to the workflow file, where no stage looks; name it as an input with a path, and "
+                "write ${inputs.NAME}"
+            )
 
 
 def _gang(stage: Stage) -> Iterator[str]:
