@@ -8,7 +8,7 @@ from physai.sim.preferences.segment import PreferenceError
 MAX_NAME = 64
 
 Choice = Literal["left", "right", "equal", "cannot_tell"]
-Method = Literal["disagreement", "random", "uniform"]
+Method = Literal["best", "disagreement", "random", "uniform"]
 Preference = Literal["first", "second", "equal", "cannot_tell"]
 
 

@@ -58,7 +58,7 @@ class PairRow(Base):
     first: Mapped[int] = mapped_column(ForeignKey("segments.id"))
     second: Mapped[int] = mapped_column(ForeignKey("segments.id"))
     method: Mapped[str] = mapped_column(String(16))
-    """How it was chosen: `disagreement`, `random` or `uniform`."""
+    """How it was chosen: `best`, `disagreement`, `random` or `uniform`."""
     score: Mapped[float | None] = mapped_column(Float)
     """Disagreement of the ensemble when it was chosen."""
     repeat_of: Mapped[int | None] = mapped_column(ForeignKey("pairs.id"))

@@ -14,7 +14,7 @@ from physai.sim.preferences.segment import PreferenceError, Segment
 from physai.sim.preferences.teachers import TEACHERS, Teacher
 from physai.train.bench.prefer_answers import teacher_accuracy
 from physai.train.models.numpy_policy import seeded
-from physai.train.preferences.choose import choose_pairs, with_repeats
+from physai.train.preferences.choose import LED, choose_pairs, with_repeats
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble, load_ensemble, save_ensemble
 from physai.train.preferences.fit import FitSettings, Labels, agreement, calibration, explain, fit, labels_of
 
@@ -204,8 +204,26 @@ def test_disagreement_asks_where_members_differ() -> None:
     scores = [pair.score or 0.0 for pair in chosen]
     assert scores == sorted(scores, reverse=True)
     assert scores[-1] > 0.0
-    with pytest.raises(PreferenceError, match="fitted model"):
-        choose_pairs(numbers, listed, count=10, method="disagreement", seed=0)
+    for method in LED:
+        with pytest.raises(PreferenceError, match=f"pairs by {method} need a fitted model"):
+            choose_pairs(numbers, listed, count=10, method=method, seed=0)
+
+
+def test_best_asks_mostly_about_what_is_liked() -> None:
+    """Of 10 pairs 4 are among the best 18 of 60 segments, 4 among the best 4, and 2 among all."""
+    listed = segments(60)
+    inputs = inputs_of(listed)
+    model, _ = fit(inputs, labelled(listed, 80), seed=0, settings=FAST)
+    liked = model.rates(inputs.flatten(0, 1)).mean(dim=0).view(60, -1).mean(dim=1)
+    rank = {100 + int(number): place for place, number in enumerate(np.argsort(-liked.numpy(), kind="stable"))}
+    chosen = choose_pairs(list(range(100, 160)), listed, count=10, method="best", seed=0, model=model)
+    worse = [max(rank[pair.first], rank[pair.second]) for pair in chosen]
+    assert len(chosen) == 10
+    assert all(pair.first != pair.second for pair in chosen)
+    assert max(worse[:4]) < 18
+    assert max(worse[4:8]) < 4
+    few = choose_pairs([1, 2], listed[:2], count=3, method="best", seed=0, model=model)
+    assert [{pair.first, pair.second} for pair in few] == [{1, 2}] * 3
 
 
 @given(st.integers(2, 9), st.integers(1, 20), st.integers(0, 99))

@@ -93,10 +93,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
-        choices=("disagreement", "random", "uniform"),
+        choices=("best", "disagreement", "random", "uniform"),
         default="disagreement",
-        help="how to choose pairs: by disagreement of the reward models so far, at random, or every segment equally "
-        "often (default: disagreement; the first pairs are random)",
+        help="how to choose pairs: mostly among those that the reward models so far like best, by their disagreement, at "
+        "random, or every segment equally often (default: disagreement; the first pairs are random)",
     )
     parser.add_argument(
         "--segment-s", type=float, default=0.5, metavar="S", help="length of a segment [s] (default: 0.5)"

@@ -17,6 +17,11 @@ Couples = npt.NDArray[np.int64]
 CANDIDATES = 50
 """Random pairs per pair that is asked, among which disagreement chooses (PEBBLE, Lee et al. 2021)."""
 
+LED: tuple[Method, ...] = ("best", "disagreement")
+"""Methods that need a model; until there is one, pairs are random."""
+BEST = ((0.4, 0.3), (0.4, 0.06))
+"""Shares of the pairs by `best`, and from which share of the segments, the most liked ones, they are drawn."""
+
 
 def choose_pairs(
     numbers: Sequence[int],
@@ -54,7 +59,9 @@ def choose_pairs(
     elif method == "random":
         couples = _random(len(numbers), newest or len(numbers), count, rng)
     elif model is None:
-        raise PreferenceError("pairs by disagreement need a fitted model; choose the first pairs at random")
+        raise PreferenceError(f"pairs by {method} need a fitted model; choose the first pairs at random")
+    elif method == "best":
+        couples = _best(model, segments, count, rng)
     else:
         candidates = _random(len(numbers), newest or len(numbers), CANDIDATES * count, rng)
         spread = disagreement(model, segments, candidates)
@@ -71,6 +78,19 @@ def choose_pairs(
 def _random(segments: int, newest: int, count: int, rng: np.random.Generator) -> Couples:
     first = rng.integers(segments - newest, segments, size=count)
     return np.stack([first, (first + rng.integers(1, segments, size=count)) % segments], axis=1)
+
+
+def _best(model: RewardEnsemble, segments: Sequence[Segment], count: int, rng: np.random.Generator) -> Couples:
+    """Pairs of `BEST` first, then random ones."""
+    inputs = stack(segments)
+    liked = model.rates(inputs.reshape(-1, inputs.shape[-1])).mean(dim=0).reshape(inputs.shape[:2]).sum(dim=1)
+    order = np.argsort(-liked.numpy(), kind="stable")
+    parts: list[Couples] = []
+    for share, best in BEST:
+        among = order[: max(2, round(best * len(order)))]
+        parts.append(among[_random(len(among), len(among), round(share * count), rng)])
+    rest = count - sum(len(part) for part in parts)
+    return np.concatenate([*parts, _random(len(order), len(order), rest, rng)])
 
 
 def _uniform(segments: int, count: int, rng: np.random.Generator) -> Couples:

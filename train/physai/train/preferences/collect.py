@@ -14,7 +14,7 @@ from physai.sim.preferences.store import PreferenceStore
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.preferences.choose import choose_pairs, with_repeats
+from physai.train.preferences.choose import LED, choose_pairs, with_repeats
 from physai.train.preferences.draw import draw_segments, layout_of, policy_digest
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.fit import MIN_ANSWERS, fit_store
@@ -135,7 +135,7 @@ def collect(
     )
     try:
         model = None
-        if method == "disagreement":
+        if method in LED:
             known = sum(answer.preference != "cannot_tell" for answer in store.answers())
             model = fit_store(store, seed=seed)[0] if known >= MIN_ANSWERS else None
         return add_questions(
@@ -143,7 +143,7 @@ def collect(
             loaded.graph,
             loaded.task,
             pairs=pairs,
-            method="random" if method == "disagreement" and model is None else method,
+            method="random" if method in LED and model is None else method,
             seed=seed,
             origin={"run": run.resolve().name, "iteration": loaded.provenance["iteration"]},
             std=_std(run) if explore else None,

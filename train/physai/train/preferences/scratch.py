@@ -35,8 +35,8 @@ POINTS = 8
 """Points of the over-optimisation curve."""
 FIRST_SHARE = 0.25
 """Share of the labels that is asked before the first iteration."""
-WHEN = (0.06, 0.12, 0.2, 0.28, 0.36, 0.44, 0.52, 0.6)
-"""Shares of the iterations after which the others are asked, in equal parts."""
+WHEN = (0.04, 0.08, 0.11, 0.15, 0.19, 0.23, 0.26, 0.3)
+"""Shares of the iterations after which the others are asked, in equal parts: while the policy still explores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class ScratchSettings:
     """How a policy is trained by preferences."""
 
     labels: int = 200
-    method: Method = "disagreement"
+    method: Method = "best"
     segment_s: float = 0.5
     weight: float = 1.0
     fit: FitSettings = field(default_factory=FitSettings)
