@@ -27,7 +27,7 @@ from physai.train.runners.runner import Trainer, evaluate_graph, learner_threads
 
 TASKS = ("cartpole-swingup",)
 LABELS = 200
-ITERATIONS = 120
+ITERATIONS = 180
 TASTE = {"command_size": -1.0}
 """What fine-tuning is to bring: smaller forces."""
 WEIGHT = 4.0

@@ -35,7 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     collect.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
     collect.add_argument("--out", type=Path, required=True, metavar="DB", help="database; begun if there is none")
     collect.add_argument("--pairs", type=int, default=60, metavar="N", help="pairs from each run (default: 60)")
-    _add_method(collect)
+    _add_method(collect, default="disagreement")
     collect.add_argument(
         "--repeats",
         type=float,
@@ -80,9 +80,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--teacher", required=True, choices=TEACHERS, metavar="TEACHER", help=", ".join(TEACHERS))
     _add_teacher(train)
     train.add_argument("--labels", type=int, default=200, metavar="N", help="answers to ask for (default: 200)")
-    _add_method(train)
+    _add_method(train, default="best")
     train.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
-    train.add_argument("--iterations", type=int, default=120, metavar="N", help="updates of PPO (default: 120)")
+    train.add_argument("--iterations", type=int, default=180, metavar="N", help="updates of PPO (default: 180)")
     train.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated in parallel")
     for action in (collect, answer, fit, train):
         action.add_argument("--seed", type=int, default=0, help="seed of all random numbers (default: 0)")
@@ -90,13 +90,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _add_method(parser: argparse.ArgumentParser) -> None:
+def _add_method(parser: argparse.ArgumentParser, *, default: str) -> None:
     parser.add_argument(
         "--method",
         choices=("best", "disagreement", "random", "uniform"),
-        default="disagreement",
-        help="how to choose pairs: mostly among those that the reward models so far like best, by their disagreement, at "
-        "random, or every segment equally often (default: disagreement; the first pairs are random)",
+        default=default,
+        help="how to choose pairs: mostly among those that the reward models so far like best, by their disagreement, "
+        f"at random, or every segment equally often (default: {default}; the first pairs are random)",
     )
     parser.add_argument(
         "--segment-s", type=float, default=0.5, metavar="S", help="length of a segment [s] (default: 0.5)"
