@@ -373,6 +373,11 @@ class Environment:
             self._step_in_episode[mask] += (share * left).astype(np.int64)
             self._tell_time()
 
+    def keep_time_of(self, other: "Environment") -> None:
+        """Takes over how far the other's episodes are: robots in the same worlds have one clock."""
+        self._step_in_episode[:] = other._step_in_episode
+        self._tell_time()
+
     def _tell_time(self) -> None:
         self._view.episode_time = self._step_in_episode * self._view.control_dt
 
