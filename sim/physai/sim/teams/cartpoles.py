@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import mujoco
 
+from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
 from physai.sim.tasks.cartpole import anywhere, cartpole_swingup, hanging
 from physai.sim.tasks.task import ResetFunction, Uniforms
@@ -12,6 +13,19 @@ from physai.sim.teams.team import Team, team_model
 
 RAILS_APART = 0.8
 """Distance between the rails [m]."""
+TRAINING = {
+    "num_envs": 512,
+    "horizon": 48,
+    "epochs": 4,
+    "minibatches": 4,
+    "activation": "tanh",
+    "action_repeat": 2,
+    "discount_s": 1.5,
+    "entropy_weight": 0.002,
+    "max_learning_rate": 3e-3,
+    "stop_at_success": 0.97,
+}
+"""Settings of `physai train`: those of `cartpole-swingup` with half as many decisions and less entropy."""
 
 
 def tethered_cartpoles(slack: float = 0.6) -> Team:
@@ -21,7 +35,12 @@ def tethered_cartpoles(slack: float = 0.6) -> Team:
 
     Args:
         slack: greatest distance between the carts along the rails [m]; infinite for no rope.
+
+    Raises:
+        TaskError: the slack is not above 0.
     """
+    if not slack > 0.0:
+        raise TaskError(f"the slack of the rope is {slack} m, it must be above 0")
     task = replace(
         cartpole_swingup(), reset=_near_the_middle(hanging, slack), training_reset=_near_the_middle(anywhere, slack)
     )
@@ -43,6 +62,7 @@ def tethered_cartpoles(slack: float = 0.6) -> Team:
             {"left": (0.0, side, 0.0), "right": (0.0, -side, 0.0)},
             couple=tie if math.isfinite(slack) else None,
         ),
+        training=TRAINING,
     )
 
 

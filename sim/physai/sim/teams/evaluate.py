@@ -61,10 +61,13 @@ def play_team(
     """
     if set(policies) != set(team.members):
         raise TaskError(
-            f"team {team.name} needs a policy for each of {', '.join(team.members)}, got {', '.join(policies) or 'none'}"
+            f"team {team.name} needs a policy for each of {', '.join(team.members)}, got policies for "
+            f"{', '.join(policies) or 'none'}"
         )
     if len({id(policy) for policy in policies.values()}) < len(policies):
-        raise TaskError("two members share one policy object, whose memory is of one robot; open the file once for each")
+        raise TaskError(
+            "two members share one policy object, whose memory is of one robot; open the file once for each"
+        )
     for name, policy in policies.items():
         task = team.members[name]
         require_same(policy.contract, task.contract, left=f"the policy of {name}", right=f"the task {task.name}")
@@ -74,7 +77,9 @@ def play_team(
     return _play({name: policies[name] for name in team.members}, env, progress)
 
 
-def _play(policies: Mapping[str, Policy], env: TeamEnvironment, progress: Callable[[float], None] | None) -> TeamEpisodes:
+def _play(
+    policies: Mapping[str, Policy], env: TeamEnvironment, progress: Callable[[float], None] | None
+) -> TeamEpisodes:
     count, worlds = env.num_worlds, np.arange(env.num_worlds)
     now = env.reset(
         {name: episode_seeds(EVALUATION_SEED, worlds, np.full(count, i)) for i, name in enumerate(policies)}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import mujoco
@@ -14,9 +14,27 @@ from physai.sim.tasks.task import Task
 
 MAX_MEMBERS = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_OPTIONS = ("timestep", "integrator", "gravity", "disableflags", "enableflags", "cone", "solver", "impratio", "iterations")
+_OPTIONS = (
+    "timestep",
+    "integrator",
+    "gravity",
+    "disableflags",
+    "enableflags",
+    "cone",
+    "solver",
+    "impratio",
+    "iterations",
+)
 """Options of the physics that all robots of a team share."""
-_SAME = ("body_mass", "body_inertia", "dof_damping", "dof_armature", "jnt_range", "actuator_gainprm", "actuator_biasprm")
+_SAME = (
+    "body_mass",
+    "body_inertia",
+    "dof_damping",
+    "dof_armature",
+    "jnt_range",
+    "actuator_gainprm",
+    "actuator_biasprm",
+)
 """Fields in which a robot of the team's model must not differ from the robot of its task."""
 
 Place: TypeAlias = tuple[float, float, float]
@@ -37,6 +55,8 @@ class Team:
     """The task of each robot, by the member's name."""
     model: Any
     """Compiled MjModel with all robots, see `team_model`: a member's elements have its name and `_` before theirs."""
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings of `physai train` for this team by name; they hold for every member."""
 
     def __post_init__(self) -> None:
         """Raises TaskError if the members cannot share a physics, or are not what the model holds."""
@@ -51,8 +71,8 @@ class Team:
             raise TaskError(f"team {self.name}: the model's time step is {step:g} s, its members' {agreed:g} s")
         for name, task in self.members.items():
             rows = robot_rows(self, name)
-            for field in _SAME:
-                require_same_field(self, name, task, field, rows)
+            for same in _SAME:
+                require_same_field(self, name, task, same, rows)
 
     @property
     def critic_size(self) -> int:

@@ -90,11 +90,11 @@ class MemberEngine:
             self._shared.engine.parameters_changed(mask)
 
     def _hand_in_parameters(self, mask: Array) -> None:
-        worlds = np.flatnonzero(mask)
+        worlds = np.flatnonzero(mask)[:, None]
         for field, values in self._parameters.items():
             kind = field.partition("_")[0]
-            rows = np.ix_(worlds, self._rows.team[kind])
-            self._shared.engine.parameter(field)[rows] = values[np.ix_(worlds, self._rows.own[kind])]
+            chosen = values[worlds, self._rows.own[kind]]
+            self._shared.engine.parameter(field)[worlds, self._rows.team[kind]] = chosen
 
     def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
         if mask.any():

@@ -1,13 +1,13 @@
 """Proximal policy optimisation for each robot of a team, with critics that see all robots.
 
 The actors are decentralised, as the robots are; a critic is needed while training only, so it may see more. This is
-MAPPO (Yu et al., "The Surprising Effectiveness of PPO in Cooperative, Multi-Agent Games", 2022, arXiv:2103.01955) without
-shared weights: each robot has a reward of its own, therefore a value of its own.
+MAPPO (Yu et al., "The Surprising Effectiveness of PPO in Cooperative, Multi-Agent Games", 2022, arXiv:2103.01955)
+without shared weights: each robot has a reward of its own, therefore a value of its own.
 """
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -20,18 +20,13 @@ from physai.train.config import ConfigError, TrainConfig
 from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.collector import Collector, Learner
-from physai.train.runners.runner import build_learner, check_action_repeat, empty_rollout, processors
-
-
-@dataclass(frozen=True)
-class MemberStats:
-    """What one iteration was for one robot."""
-
-    reward_per_s: float
-    """Mean reward rate [1/s]."""
-    success: float
-    """Share of the latest judged commands or episodes that succeeded, with exploration on."""
-    update: UpdateStats
+from physai.train.runners.runner import (
+    IterationStats,
+    build_learner,
+    check_action_repeat,
+    empty_rollout,
+    processors,
+)
 
 
 class TeamTrainer:
@@ -53,13 +48,14 @@ class TeamTrainer:
             check_action_repeat(task, config)
         self.team, self.config, self._shared_critic = team, config, shared_critic
         self.learners: dict[str, Learner] = {}
-        self._configs: dict[str, TrainConfig] = {}
+        self.configs: dict[str, TrainConfig] = {}
+        """The settings of each member, which differ in their seeds."""
         for index, (name, task) in enumerate(team.members.items()):
             # Members explore apart: with one seed, robots of one kind would draw the same numbers.
-            self._configs[name] = replace(config, seed=member_seed(config.seed, index) >> 1)
-            seed_torch(self._configs[name].seed)
+            self.configs[name] = replace(config, seed=member_seed(config.seed, index) >> 1)
+            seed_torch(self.configs[name].seed)
             seen = replace(task, critic_size=team.critic_size) if shared_critic else task
-            self.learners[name] = build_learner(seen, self._configs[name])
+            self.learners[name] = build_learner(seen, self.configs[name])
         self.env = TeamEnvironment(
             team,
             config.num_envs,
@@ -71,12 +67,12 @@ class TeamTrainer:
         now = self._seen(self.env.reset())
         self._collectors = {
             name: Collector(
-                task, self._configs[name], self.learners[name], num_threads=1, robot=(self.env.members[name], now[name])
+                task, self.configs[name], self.learners[name], num_threads=1, robot=(self.env.members[name], now[name])
             )
             for name, task in team.members.items()
         }
         self._rollouts = {name: self._new_rollout(name) for name in team.members}
-        self._orders = {name: seeded(own.seed + 1) for name, own in self._configs.items()}
+        self._orders = {name: seeded(own.seed + 1) for name, own in self.configs.items()}
         self.iteration = 0
         self.env_steps = 0
         """Steps of worlds; in each all robots act."""
@@ -87,23 +83,34 @@ class TeamTrainer:
         """The policies being trained."""
         return {name: learner.graph for name, learner in self.learners.items()}
 
-    def train_iteration(self) -> dict[str, MemberStats]:
+    def train_iteration(self) -> dict[str, IterationStats]:
         """Lets all robots act, then learn, each from its own reward."""
         start = time.perf_counter()
         self._play()
-        period_s = self.env.members[next(iter(self.team.members))].step_dt
-        stats = {
-            name: MemberStats(
-                reward_per_s=float(self._rollouts[name].reward.mean()) / period_s,
-                success=collector.success,
-                update=self._learn(name),
-            )
-            for name, collector in self._collectors.items()
-        }
+        updates = {name: self._learn(name) for name in self.team.members}
         self.iteration += 1
-        self.env_steps += self.config.num_envs * self.config.horizon
-        self.seconds += time.perf_counter() - start
-        return stats
+        steps = self.config.num_envs * self.config.horizon
+        self.env_steps += steps
+        elapsed = time.perf_counter() - start
+        self.seconds += elapsed
+        return {name: self._stats(name, update, steps / elapsed) for name, update in updates.items()}
+
+    def _stats(self, name: str, update: UpdateStats, steps_per_s: float) -> IterationStats:
+        rollout, collector, ppo = self._rollouts[name], self._collectors[name], self.learners[name].ppo
+        return IterationStats(
+            iteration=self.iteration,
+            env_steps=self.env_steps,
+            seconds=self.seconds,
+            steps_per_s=steps_per_s,
+            reward_per_s=float(rollout.reward.mean()) / collector.env.step_dt,
+            success=collector.success,
+            learning_rate=ppo.learning_rate,
+            action_std=float(ppo.log_std.detach().exp().mean()),
+            update=update,
+            reward_terms=dict(rollout.reward_terms),
+            metrics=rollout.metrics,
+            diverged_episodes=collector.diverged,
+        )
 
     def evaluate(self, episodes: int = 256) -> TeamEpisodes:
         """Judges the policies without exploration; see `play_team`."""
@@ -148,7 +155,7 @@ class TeamTrainer:
     def _new_rollout(self, name: str) -> Rollout:
         task = self.team.members[name]
         seen = replace(task, critic_size=self.team.critic_size) if self._shared_critic else task
-        return empty_rollout(self.graphs[name], seen, self._configs[name])
+        return empty_rollout(self.graphs[name], seen, self.configs[name])
 
 
 def _require_supported(config: TrainConfig) -> None:
