@@ -59,7 +59,7 @@ class TeamEnvironment:
         """Starts a new episode everywhere.
 
         Args:
-            seeds: for each member episode seeds, uint64, shape (num_worlds,); drawn from the environment's seed if None.
+            seeds: for each member episode seeds, uint64, shape (num_worlds,); if None, drawn from the environment's.
 
         Raises:
             TaskError: a member lacks seeds, or has not one per world.

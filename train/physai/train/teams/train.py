@@ -65,7 +65,7 @@ def train_team(
         trainer = TeamTrainer(team, config, shared_critic=shared_critic)
         for name, task in team.members.items():
             origin = {TEAM_KEY: team.name, MEMBER_KEY: name}
-            begin_run(folder / name, RunTaskSource(task=task.name), trainer.configs[name], task, origin=origin)
+            begin_run(folder / name, RunTaskSource(task=task.name), config, task, origin=origin)
         save_team(team, folder)
         with ExitStack() as stack:
             sinks = {name: CsvSink(folder / name, 0) for name in team.members}

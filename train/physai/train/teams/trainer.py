@@ -48,14 +48,13 @@ class TeamTrainer:
             check_action_repeat(task, config)
         self.team, self.config, self._shared_critic = team, config, shared_critic
         self.learners: dict[str, Learner] = {}
-        self.configs: dict[str, TrainConfig] = {}
-        """The settings of each member, which differ in their seeds."""
+        self._configs: dict[str, TrainConfig] = {}
         for index, (name, task) in enumerate(team.members.items()):
             # Members explore apart: with one seed, robots of one kind would draw the same numbers.
-            self.configs[name] = replace(config, seed=member_seed(config.seed, index) >> 1)
-            seed_torch(self.configs[name].seed)
+            self._configs[name] = replace(config, seed=member_seed(config.seed, index) >> 1)
+            seed_torch(self._configs[name].seed)
             seen = replace(task, critic_size=team.critic_size) if shared_critic else task
-            self.learners[name] = build_learner(seen, self.configs[name])
+            self.learners[name] = build_learner(seen, self._configs[name])
         self.env = TeamEnvironment(
             team,
             config.num_envs,
@@ -67,12 +66,12 @@ class TeamTrainer:
         now = self._seen(self.env.reset())
         self._collectors = {
             name: Collector(
-                task, self.configs[name], self.learners[name], num_threads=1, robot=(self.env.members[name], now[name])
+                task, self._configs[name], self.learners[name], num_threads=1, robot=(self.env.members[name], now[name])
             )
             for name, task in team.members.items()
         }
         self._rollouts = {name: self._new_rollout(name) for name in team.members}
-        self._orders = {name: seeded(own.seed + 1) for name, own in self.configs.items()}
+        self._orders = {name: seeded(own.seed + 1) for name, own in self._configs.items()}
         self.iteration = 0
         self.env_steps = 0
         """Steps of worlds; in each all robots act."""
@@ -155,7 +154,7 @@ class TeamTrainer:
     def _new_rollout(self, name: str) -> Rollout:
         task = self.team.members[name]
         seen = replace(task, critic_size=self.team.critic_size) if self._shared_critic else task
-        return empty_rollout(self.graphs[name], seen, self.configs[name])
+        return empty_rollout(self.graphs[name], seen, self._configs[name])
 
 
 def _require_supported(config: TrainConfig) -> None:
