@@ -19,16 +19,14 @@ TRAINING = {
     "epochs": 4,
     "minibatches": 4,
     "activation": "tanh",
-    "action_repeat": 2,
     "discount_s": 1.5,
-    "entropy_weight": 0.002,
     "max_learning_rate": 3e-3,
     "stop_at_success": 0.97,
 }
-"""Settings of `physai train`: those of `cartpole-swingup` with half as many decisions and less entropy."""
+"""Settings of `physai train`: those of `cartpole-swingup`."""
 
 
-def tethered_cartpoles(slack: float = 0.6) -> Team:
+def tethered_cartpoles(slack: float = 1.0) -> Team:
     """Two cart-poles swing their poles up and balance them while a rope holds their carts together.
 
     Each has the contract of `cartpole-swingup` and senses its own joints only.

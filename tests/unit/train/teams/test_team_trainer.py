@@ -80,13 +80,13 @@ def test_settings_for_one_robot_are_refused(setting: dict[str, object], message:
 
 
 def test_an_exported_policy_commands_what_the_trained_one_does(tmp_path: Path) -> None:
-    trainer = TeamTrainer(TEAM, replace(CONFIG, actor="gru", gru_size=8))
+    trainer = TeamTrainer(TEAM, CONFIG)
     trainer.train_iteration()
     files: dict[str, OnnxPolicy] = {}
     for name, graph in trainer.graphs.items():
         report = export_policy(graph, TEAM.members[name], tmp_path / name, provenance={}, states=50)
         assert report.fingerprint == TEAM.members[name].contract.fingerprint
-        files[name] = OnnxPolicy.load(tmp_path / name / "policy.onnx")
+        files[name] = OnnxPolicy((tmp_path / name / "policy.onnx").read_bytes(), source=name)
     graphs = {name: GraphPolicy(graph) for name, graph in trainer.graphs.items()}
     env = TeamEnvironment(TEAM, 8, seed=1)
     now = env.reset()
