@@ -40,8 +40,8 @@ def main(folder: Path, iterations: int) -> None:
     trainer = TeamTrainer(team, config)
     for _ in range(iterations):
         stats = trainer.train_iteration()
-    rewards = ", ".join(f"{name} {one.reward_per_s:.3f}" for name, one in stats.items())
-    print(f"{trainer.env_steps} steps, reward per second: {rewards}")
+        rewards = ", ".join(f"{name} {one.reward_per_s:.3f}" for name, one in stats.items())
+        print(f"{trainer.env_steps} steps, reward per second: {rewards}")
 
     # One file per robot, with the contract of its own task.
     policies: dict[str, OnnxPolicy] = {}

@@ -49,7 +49,9 @@ def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
     assert text in example(name, folder=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["calibrate", "sb3_agent", "train_and_validate", "two_robots", "urdf_arm", "verify_bundle"])
+@pytest.mark.parametrize(
+    "name", ["calibrate", "sb3_agent", "train_and_validate", "two_robots", "urdf_arm", "verify_bundle"]
+)
 def test_an_example_without_its_arguments_says_which_it_takes(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

@@ -52,8 +52,8 @@ def test_an_agent_that_nothing_ties_sees_what_it_sees_alone() -> None:
     """The same observations, rewards and end as of the gymnasium environment, with the seeds of the member."""
     env = TeamParallelEnv(APART, randomise=False, training=False)
     alone = TaskEnv(APART.members["left"], randomise=False, training=False)
-    observations, _ = env.reset(seed=1)
-    observation, _ = alone.reset(seed=env.environment.members["left"].seed)
+    observations, infos = env.reset(seed=1)
+    observation, info = alone.reset(seed=env.environment.members["left"].seed)
     assert np.array_equal(observations["left"], observation)
     still = np.zeros(1, np.float32)
     cut = False

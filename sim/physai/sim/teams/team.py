@@ -110,8 +110,10 @@ def team_model(
     _require_names(members)
     if set(places) != set(members):
         raise TaskError(f"a team of {', '.join(members)} needs a place for each; places are given for {sorted(places)}")
+    first = next(iter(members))
+    for name, task in members.items():
+        _require_same_options(first, members[first].model.opt, name, task.model.opt)
     spec = mujoco.MjSpec()
-    first, *others = members
     _take_options(spec.option, members[first].robot.model_spec.option)
     spec.option.timestep = members[first].contract.timing.physics_dt
     for name, task in members.items():
@@ -125,12 +127,6 @@ def team_model(
         model = spec.compile()
     except ValueError as error:
         raise TaskError(f"the team of {', '.join(members)} does not compile: {' '.join(str(error).split())}") from error
-    for name in (first, *others):
-        own = members[name].model
-        for option in _OPTIONS:
-            mine, shared = np.asarray(getattr(own.opt, option)), np.asarray(getattr(model.opt, option))
-            if not np.array_equal(mine, shared):
-                raise TaskError(f"member {name}: its physics has the {option} {mine}, that of {first} has {shared}")
     return model
 
 
@@ -209,6 +205,13 @@ def _require_same_clock(first: Task, task: Task) -> None:
     ):
         if one != other:
             raise TaskError(f"a team shares one clock: the {what} of {first.name} is {one:g}, of {task.name} {other:g}")
+
+
+def _require_same_options(first: str, shared: Any, name: str, own: Any) -> None:
+    for option in _OPTIONS:
+        mine, theirs = np.asarray(getattr(own, option)), np.asarray(getattr(shared, option))
+        if not np.array_equal(mine, theirs):
+            raise TaskError(f"member {name}: its physics has the {option} {mine}, that of {first} has {theirs}")
 
 
 def _take_options(option: Any, source: Any) -> None:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from physai.sdk.base.errors import TaskError, UnknownNameError
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.task import Randomise
+from physai.sim.tasks.task import Randomise, Task
 from physai.sim.teams.cartpoles import RAILS_APART, tethered_cartpoles
 from physai.sim.teams.environment import TeamEnvironment
 from physai.sim.teams.registry import load_team, save_team, team_names, team_of
@@ -22,7 +23,7 @@ PLACES = {"left": (0.0, 0.4, 0.0), "right": (0.0, -0.4, 0.0)}
 PAIR = {"left": TASK, "right": TASK}
 
 
-def team(**changes: object) -> Team:
+def team(**changes: Any) -> Team:
     return replace(tethered_cartpoles(math.inf), **changes)
 
 
@@ -65,7 +66,7 @@ def test_a_rope_without_length_is_refused(slack: float) -> None:
         ({"left": TASK, "arm": TASK}, "its model has no arm_base"),
     ],
 )
-def test_members_that_do_not_fit_are_refused(members: dict[str, object], message: str) -> None:
+def test_members_that_do_not_fit_are_refused(members: dict[str, Task], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         team(members=members)
 
@@ -81,12 +82,12 @@ def test_a_robot_that_is_not_that_of_its_task_is_refused() -> None:
 def test_places_and_physics_are_checked() -> None:
     with pytest.raises(TaskError, match=r"needs a place for each; places are given for \['left'\]"):
         team_model(PAIR, {"left": (0.0, 0.0, 0.0)})
-    with pytest.raises(TaskError, match="member left: its place is .*nan"):
+    with pytest.raises(TaskError, match=r"member left: its place is .*nan"):
         team_model(PAIR, {**PLACES, "left": (math.nan, 0.0, 0.0)})
     falling = TASK.robot.model_spec.copy()
     falling.option.gravity = [0.0, 0.0, -1.62]
     moon = replace(TASK, robot=replace(TASK.robot, model_spec=falling), model=falling.compile())
-    with pytest.raises(TaskError, match="member right: its physics has the gravity .*1.62"):
+    with pytest.raises(TaskError, match=r"member right: its physics has the gravity .*1\.62"):
         team_model({"left": TASK, "right": moon}, PLACES)
 
     def nowhere(spec: mujoco.MjSpec) -> None:

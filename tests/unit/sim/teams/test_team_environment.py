@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,7 +100,7 @@ def test_robots_can_change_places(team: Team, tolerance: float) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_delays_and_noise_of_a_robot_are_its_own(change: dict[str, object]) -> None:
+def test_delays_and_noise_of_a_robot_are_its_own(change: dict[str, Any]) -> None:
     changed = replace(APART.members["right"], **change)
     other = replace(APART, members={**APART.members, "right": changed})
     commands, drawn = forces(210, 3), {"left": seeds(1), "right": seeds(2)}
@@ -132,11 +133,9 @@ def test_the_rope_pulls_the_other_cart_and_is_never_longer_than_it_is() -> None:
 
 def test_an_episode_ends_for_all_when_one_fails() -> None:
     env = TeamEnvironment(APART, WORLDS, randomise=False)
-    env.reset()
-    for _ in range(100):
+    results = env.reset()
+    while not results["left"].done.any():
         results = env.step(push(10.0, 0.0))
-        if results["left"].done.any():
-            break
     left, right = results["left"], results["right"]
     assert np.array_equal(left.terminated, right.terminated)
     assert left.terminated.any()
@@ -160,12 +159,12 @@ def test_a_command_that_is_not_finite_ends_the_world_of_all() -> None:
 def test_training_has_one_clock() -> None:
     env = TeamEnvironment(TIED, 64, training=True, seed=1)
     env.reset()
-    clocks = [member.steps_in_episode for member in env.members.values()]
-    assert np.array_equal(*clocks)
-    assert len(set(clocks[0].tolist())) > 16
+    first, second = (member.steps_in_episode for member in env.members.values())
+    assert np.array_equal(first, second)
+    assert len(set(first.tolist())) > 16
     for _ in range(120):
         results = env.step(push(10.0, -10.0, worlds=64))
-        assert np.array_equal(*clocks)
+        assert np.array_equal(first, second)
         assert np.array_equal(results["left"].truncated, results["right"].truncated)
 
 

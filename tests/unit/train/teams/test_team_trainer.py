@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +10,12 @@ import torch
 
 from physai.sdk.base.errors import TaskError
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.tasks.task import RewardTerm
+from physai.sim.tasks.task import RewardTerm, Success
 from physai.sim.teams.cartpoles import tethered_cartpoles
 from physai.sim.teams.environment import TeamEnvironment
 from physai.sim.teams.evaluate import play_team
 from physai.sim.teams.team import Team
-from physai.train.config import ConfigError, TrainConfig
+from physai.train.config import ConfigError, TrainConfig, with_settings
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.onnx_export.export import export_policy
 from physai.train.teams.trainer import TeamTrainer
@@ -74,7 +75,7 @@ def test_the_shared_critic_sees_both_robots_and_the_actor_one() -> None:
         ({"shards": 2}, "shards is 2"),
     ],
 )
-def test_settings_for_one_robot_are_refused(setting: dict[str, object], message: str) -> None:
+def test_settings_for_one_robot_are_refused(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TeamTrainer(TEAM, replace(CONFIG, **setting))
 
@@ -119,14 +120,12 @@ def test_evaluation_counts_each_robot_and_all_together() -> None:
         play_team(policies, TEAM, episodes=0)
 
     # Success for the one is where the cart is left of the middle in the end, for the other where it is right of it.
-    def on_side(side: float, text: str) -> object:
-        return replace(
-            TEAM.members["left"].success, condition=lambda view: side * view.joint_pos[:, 0] > 0.0, hold_s=0.0, text=text
-        )
+    def on_side(side: float) -> Success:
+        return Success(condition=lambda view: side * view.joint_pos[:, 0] > 0.0, text="on its side")
 
     def judged_by(left: float, right: float) -> Team:
         sides = {"left": left, "right": right}
-        members = {n: replace(t, success=on_side(sides[n], n), terminations={}) for n, t in TEAM.members.items()}
+        members = {n: replace(t, success=on_side(sides[n]), terminations={}) for n, t in TEAM.members.items()}
         return replace(TEAM, members=members)
 
     one, other, mixed = (
@@ -144,10 +143,8 @@ def test_evaluation_counts_each_robot_and_all_together() -> None:
 
 @pytest.mark.slow
 def test_both_robots_learn() -> None:
-    settings = {**dict(TEAM.training), "num_envs": 256, "num_threads": 2, "seed": 1}
-    trainer = TeamTrainer(TEAM, TrainConfig(**settings))
-    first = trainer.train_iteration()
-    for _ in range(23):
-        last = trainer.train_iteration()
+    settings = {**TEAM.training, "num_envs": 256, "num_threads": 2, "seed": 1}
+    trainer = TeamTrainer(TEAM, with_settings(TrainConfig(), settings, source="the test"))
+    first, *_, last = [trainer.train_iteration() for _ in range(24)]
     gains = {name: last[name].reward_per_s - first[name].reward_per_s for name in TEAM.members}
     assert min(gains.values()) > 0.15, gains
