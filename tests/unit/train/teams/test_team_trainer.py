@@ -145,6 +145,6 @@ def test_evaluation_counts_each_robot_and_all_together() -> None:
 def test_both_robots_learn() -> None:
     settings = {**TEAM.training, "num_envs": 256, "num_threads": 2, "seed": 1}
     trainer = TeamTrainer(TEAM, with_settings(TrainConfig(), settings, source="the test"))
-    first, *_, last = [trainer.train_iteration() for _ in range(24)]
+    first, *_, last = [trainer.train_iteration() for _ in range(21)]
     gains = {name: last[name].reward_per_s - first[name].reward_per_s for name in TEAM.members}
     assert min(gains.values()) > 0.15, gains
