@@ -49,7 +49,9 @@ def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
     assert text in example(name, folder=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["calibrate", "sb3_agent", "train_and_validate", "urdf_arm", "verify_bundle"])
+@pytest.mark.parametrize(
+    "name", ["calibrate", "sb3_agent", "train_and_validate", "two_robots", "urdf_arm", "verify_bundle"]
+)
 def test_an_example_without_its_arguments_says_which_it_takes(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -73,6 +75,13 @@ def test_an_arm_from_its_urdf(tmp_path: Path) -> None:
     output = example("urdf_arm", write_foreign_arm(tmp_path), "arm", 2, folder=tmp_path)
     assert "end effector: tool0, because of its name [--ee LINK]" in output
     assert re.search(r"\d+ of 192 poses reached after \d+ s of training", output)
+
+
+def test_two_robots_learn_in_one_twin(tmp_path: Path) -> None:
+    output = example("two_robots", "team", 2, folder=tmp_path)
+    assert "each robot senses its own joints: joint_pos, joint_vel" in output
+    assert re.search(r"right succeeds in \d+ of 64 episodes\nboth succeed in \d+ of 64", output)
+    assert json.loads(physai_verb("eval", "team/left", "--episodes", "8", "--json", folder=tmp_path))["judged"] == 8
 
 
 @pytest.mark.slow

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import SensorModel as SensorModel
     from physai.sim.tasks.task import Success as Success
     from physai.sim.tasks.task import Task as Task
+    from physai.sim.teams.environment import TeamEnvironment as TeamEnvironment
+    from physai.sim.teams.evaluate import play_team as play_team
+    from physai.sim.teams.registry import load_team as load_team
+    from physai.sim.teams.team import Team as Team
+    from physai.sim.teams.team import team_model as team_model
     from physai.sim.twin.twin import Twin as Twin
     from physai.sim.twin.twin import load_twin as load_twin
     from physai.sim.twin.twin import nominal_twin as nominal_twin
@@ -53,6 +58,8 @@ __all__ = [
     "SensorModel",
     "Success",
     "Task",
+    "Team",
+    "TeamEnvironment",
     "Twin",
     "ValidationOptions",
     "calibrate",
@@ -60,13 +67,16 @@ __all__ = [
     "envelope",
     "load_robot",
     "load_task",
+    "load_team",
     "load_twin",
     "nominal_twin",
     "play_episodes",
+    "play_team",
     "read_log",
     "read_logs",
     "save_twin",
     "task_names",
+    "team_model",
     "validate",
 ]
 
@@ -85,6 +95,10 @@ __getattr__ = lazy_exports(
         "tasks.common": ["compiled", "envelope"],
         "tasks.registry": ["load_task", "task_names"],
         "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task"],
+        "teams.environment": ["TeamEnvironment"],
+        "teams.evaluate": ["play_team"],
+        "teams.registry": ["load_team"],
+        "teams.team": ["Team", "team_model"],
         "twin.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
     },
 )

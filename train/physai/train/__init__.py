@@ -10,6 +10,7 @@ from physai.sdk.base.lazy import lazy_exports
 if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
+    from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
     from physai.train.classical.double_pendulum import board_swing_up as board_swing_up
     from physai.train.classical.swing_up import SwingUp as SwingUp
     from physai.train.classical.swing_up import Totals as Totals
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.presets import preset_for as preset_for
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
+    from physai.train.teams.trainer import TeamTrainer as TeamTrainer
     from physai.train.workflow import export as export
     from physai.train.workflow import train as train
 
@@ -33,6 +35,8 @@ __all__ = [
     "SwingUp",
     "TaskEnv",
     "TaskVectorEnv",
+    "TeamParallelEnv",
+    "TeamTrainer",
     "Totals",
     "Tracker",
     "TrainConfig",
@@ -54,6 +58,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
+        "adapters.pettingzoo": ["TeamParallelEnv"],
         "classical.double_pendulum": ["board_swing_up"],
         "classical.swing_up": ["SwingUp", "Totals", "optimised_swing_up"],
         "classical.tracking": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
@@ -62,6 +67,7 @@ __getattr__ = lazy_exports(
         "onnx_export.export": ["ExportReport"],
         "presets": ["preset_for"],
         "runners.session": ["TrainingOutcome"],
+        "teams.trainer": ["TeamTrainer"],
         "workflow": ["export", "train"],
     },
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.eval_team import evaluate_team, is_team
 from physai.sim.cli.options import add_device_argument, progress_bar, require_range
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MAX_EPISODES = 100_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai eval`."""
-    parser.add_argument("policy", type=Path, help="run folder or exported policy.onnx")
+    parser.add_argument("policy", type=Path, help="run folder, of a robot or a team, or exported policy.onnx")
     parser.add_argument(
         "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
     )
@@ -47,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.policies.onnx import read_policy
     from physai.sim.policies.resolve import find_policy
 
+    if is_team(arguments.policy):
+        return evaluate_team(arguments, max_episodes=MAX_EPISODES)
     if arguments.preset and arguments.engine != "mujoco":
         raise PhysaiError(f"--preset {arguments.preset}: a published benchmark is played by engine mujoco")
     device = choose_policy_device(arguments.device)

@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(*, as_json: bool) -> int:
     from physai.sim.tasks.registry import load_task, task_names
+    from physai.sim.teams.registry import load_team, team_names
 
     tasks = [load_task(name) for name in task_names()]
     if as_json:
@@ -62,6 +63,8 @@ def _list(*, as_json: bool) -> int:
     print(table(("name", "robot", "rate [Hz]", "episode [s]", "what to do"), rows, indent=""))
     print("\nsuccess:")
     print(table(("name", "criterion"), [(task.name, task.success.text) for task in tasks]).partition("\n")[2])
+    print("\nteams of robots:")
+    print(table(("name", "what to do"), [(name, load_team(name).summary) for name in team_names()]).partition("\n")[2])
     print("\nyour own: physai tasks show FILE.py")
     return 0
 

@@ -126,6 +126,10 @@ class Environment:
             [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
         )
         self.diverged_episodes: list[DivergedEpisode] = []
+        self._periods: list[Array] = []
+        """Commands of the step, one array per control period."""
+        self._sound: tuple[Array, Array] = np.empty((n, 0)), np.empty((n, 0))
+        """Generalised positions and velocities before the step."""
         self._view = WorldView.of(
             self.engine,
             self.task,
@@ -179,10 +183,18 @@ class Environment:
         Raises:
             TaskError: not one seed per world.
         """
+        self.begin_episodes(seeds)
+        return self.first_look()
+
+    def begin_episodes(self, seeds: Seeds | None = None) -> None:
+        """The first half of `reset`, for one of several robots in the same worlds; `first_look` is the other."""
         if seeds is not None and seeds.shape != (self.num_worlds,):
             raise TaskError(f"{self.num_worlds} worlds need one seed each, got seeds of shape {seeds.shape}")
         self._reset_worlds(np.ones(self.num_worlds, bool), seeds)
         self._stagger(np.ones(self.num_worlds, bool))
+
+    def first_look(self) -> StepResult:
+        """What a policy sees before its first command."""
         nothing = np.zeros(self.num_worlds, bool)
         critic = self._critic()
         return StepResult(
@@ -210,6 +222,14 @@ class Environment:
         Raises:
             TaskError: the number of commands is not `action_repeat`, or no episode was started.
         """
+        self.command(targets)
+        diverged = self.diverged()
+        self.contain(diverged)
+        result = self.conclude(self.failed() | diverged, diverged)
+        return self.look(result)
+
+    def command(self, targets: Sequence[Mapping[str, Array]]) -> None:
+        """The first part of `step`: hands the commands to the engine; for one of several robots in the same worlds."""
         # Too few commands would silently play shorter control periods.
         if len(targets) != self._control_repeat:
             raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
@@ -217,42 +237,49 @@ class Environment:
         if not self._seeds.any():
             raise TaskError("call reset before the first step")
         terms = self.task.contract.action.terms
-        periods = [np.concatenate([target[t.target_name] for t in terms], axis=1) for target in targets]
+        self._periods = [np.concatenate([target[t.target_name] for t in terms], axis=1) for target in targets]
         if self._recorder is not None:
-            self._recorder.note(self.snapshot(parameters=False), periods)
+            self._recorder.note(self.snapshot(parameters=False), self._periods)
         view = self._view
         # What diverged worlds show to the terms of the task until their reset.
-        sound = view.qpos.copy(), view.qvel.copy()
+        self._sound = view.qpos.copy(), view.qvel.copy()
         self._previous_target[...] = self._target
         self._step_in_episode += 1
         self._command_age += 1
         self._push()
         # Rewards see the newest command; `_delay` decides when the actuators do.
-        self._target[...] = periods[-1]
-        self._delay.advance(periods)
+        self._target[...] = self._periods[-1]
+        self._delay.advance(self._periods)
         view.shared.clear()
         self._tell_time()
-        diverged = self._find_diverged(periods, sound)
+
+    def conclude(self, terminated: Bools, diverged: Bools) -> StepResult:
+        """The part of `step` that judges the step and begins new episodes where one ended.
+
+        Args:
+            terminated: worlds whose episode failed in this step, shape (num_worlds,).
+            diverged: those of them that diverged.
+
+        Returns:
+            A result without sensors, and whose critic input is that before the reset; `look` adds both.
+        """
+        view = self._view
         reward, reward_terms = self._reward(diverged)
-        terminated = self._terminated() | diverged
         truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
         judged, succeeded = self._judge(terminated)
         metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
         # Before any reset: the value of a time-out is bootstrapped from the state in which the episode was cut off.
-        final_critic = critic = self._critic()
+        final_critic = self._critic()
         done = terminated | truncated
         finals = self._finals(done) if self._keep_final and done.any() else (None, None)
         if judged.any() or done.any():
             self._draw_commands(judged & ~done)
             self._reset_worlds(done, None)
             self._stagger(terminated)
-            changed = judged | done
-            critic = final_critic.copy()
-            critic[changed] = self.task.critic(view.rows(changed)).astype(np.float32)
         return StepResult(
-            sensors=self._sensors.measure(self._seeds, self._step_in_episode),
+            sensors={},
             commands={name: value.copy() for name, value in self._commands.items()},
-            critic=critic,
+            critic=final_critic,
             final_critic=final_critic,
             reward=reward,
             terminated=terminated,
@@ -264,6 +291,15 @@ class Environment:
             final_sensors=finals[0],
             final_commands=finals[1],
         )
+
+    def look(self, result: StepResult) -> StepResult:
+        """The last part of `step`: adds what is seen after it, in worlds that are in their next episode already."""
+        changed = result.judged | result.done
+        if changed.any():
+            result.critic = result.final_critic.copy()
+            result.critic[changed] = self.task.critic(self._view.rows(changed)).astype(np.float32)
+        result.sensors = self._sensors.measure(self._seeds, self._step_in_episode)
+        return result
 
     def _finals(self, done: Bools) -> tuple[dict[str, Array], dict[str, Array]]:
         sensors = self._sensors.look(done, self._seeds, self._step_in_episode)
@@ -279,7 +315,8 @@ class Environment:
         means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
         return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means
 
-    def _terminated(self) -> Bools:
+    def failed(self) -> Bools:
+        """Worlds in a state that ends their episode, shape (num_worlds,)."""
         ended = np.zeros(self.num_worlds, bool)
         for term in self.task.terminations.values():
             ended |= term(self._view)
@@ -300,11 +337,14 @@ class Environment:
     def _critic(self) -> Array:
         return self.task.critic(self._view).astype(np.float32)
 
-    def _find_diverged(self, periods: Sequence[Array], sound: tuple[Array, Array]) -> Bools:
-        """Worlds that diverged in this step: recorded with their seed, ended, never quietly continued."""
-        diverged = self.engine.diverged() | ~np.isfinite(periods).all(axis=(0, 2))
+    def diverged(self) -> Bools:
+        """Worlds that diverged in this step, or whose commands are not finite, shape (num_worlds,)."""
+        return self.engine.diverged() | ~np.isfinite(self._periods).all(axis=(0, 2))
+
+    def contain(self, diverged: Bools) -> None:
+        """Records worlds that diverged with their seed, and shows the state before the step until they are reset."""
         if not diverged.any():
-            return diverged
+            return
         for world in np.flatnonzero(diverged):
             episode = DivergedEpisode(
                 world=int(world),
@@ -317,12 +357,11 @@ class Environment:
                 episode = self._recorder.dump(episode, parameters)
             self.diverged_episodes.append(episode)
         # The terms must not see NaN: until their reset, later in this step, these worlds show the state before it.
-        qpos, qvel = sound[0][diverged], sound[1][diverged]
+        qpos, qvel = (before[diverged] for before in self._sound)
         unsound = ~np.isfinite(np.concatenate([qpos, qvel], axis=1)).all(axis=1)
         qpos[unsound], qvel[unsound] = self.engine.model.qpos0, 0.0
         self._target[diverged] = self._previous_target[diverged]
         self.engine.reset(diverged, qpos, qvel)
-        return diverged
 
     def _stagger(self, mask: Bools) -> None:
         """In training, lets the masked worlds' new episodes be as far as if begun at some earlier time."""
@@ -333,6 +372,11 @@ class Environment:
             left = self._episode_steps - self._step_in_episode[mask]
             self._step_in_episode[mask] += (share * left).astype(np.int64)
             self._tell_time()
+
+    def keep_time_of(self, other: "Environment") -> None:
+        """Takes over how far the other's episodes are: robots in the same worlds have one clock."""
+        self._step_in_episode[:] = other._step_in_episode
+        self._tell_time()
 
     def _tell_time(self) -> None:
         self._view.episode_time = self._step_in_episode * self._view.control_dt

@@ -83,8 +83,12 @@ class TaskWorlds:
         randomise: bool = True,
         action_repeat: int = 1,
         num_threads: int = 0,
+        environment: Environment | None = None,
     ) -> None:
         """Builds the worlds; arguments as for `physai.sim.envs.environment.Environment`. Call `reset` before `step`.
+
+        With an `environment`, one robot's part of worlds that somebody else resets and steps: call `begin`, `act` and
+        `take` in place of `reset` and `step`.
 
         Raises:
             ConfigError: actions are repeated although an observation has a history.
@@ -93,7 +97,7 @@ class TaskWorlds:
         self.task = task
         self.num_worlds = num_worlds
         self._action_repeat = action_repeat
-        self.environment = Environment(
+        self.environment = environment or Environment(
             task,
             num_worlds,
             seed=seed,
@@ -122,9 +126,13 @@ class TaskWorlds:
         """
         if seed is not None:
             self.environment.reseed(seed)
+        return self.begin(self.environment.reset())
+
+    def begin(self, result: StepResult) -> tuple[Floats, Floats]:
+        """Takes what a reset shows; see `reset`."""
         self._returns[:] = 0.0
         self._lengths[:] = 0
-        self._now = self.environment.reset()
+        self._now = result
         with torch.inference_mode(False), torch.no_grad():
             self._memory = self.graph.initial_state(self.num_worlds)
             return self._observe(self._now), self._now.critic
@@ -135,12 +143,19 @@ class TaskWorlds:
         Raises:
             ActionError: the action has another shape or is not finite.
         """
+        return self.take(self.environment.step(*self.act(action)))
+
+    def act(self, action: npt.ArrayLike | Tensor) -> list[dict[str, Floats]]:
+        """Joint commands of each control period for an action; see `step`."""
         if self._now is None:
             raise ActionError("call reset before the first step")
         # Tensors made in a learner's inference mode could not be updated outside of it later.
         with torch.inference_mode(False), torch.no_grad():
-            targets = self._command(self._checked(action), self._now)
-            result = self.environment.step(*targets)
+            return self._command(self.checked(action), self._now)
+
+    def take(self, result: StepResult) -> AdapterStep:
+        """Takes what the environment's step brought; see `step`."""
+        with torch.inference_mode(False), torch.no_grad():
             self.steps_taken += 1
             self.outcomes.extend(result.succeeded[result.judged].tolist())
             self._returns += result.reward
@@ -199,7 +214,12 @@ class TaskWorlds:
         self._memory = {name: torch.as_tensor(np.array(value)) for name, value in parts["memory"].items()}
         self._now = replace(self._now, sensors={name: np.array(v) for name, v in parts["sensors"].items()})
 
-    def _checked(self, action: npt.ArrayLike | Tensor) -> Tensor:
+    def checked(self, action: npt.ArrayLike | Tensor) -> Tensor:
+        """An action as `step` takes it.
+
+        Raises:
+            ActionError: it has another shape or is not finite.
+        """
         tensor = torch.as_tensor(action, dtype=torch.float32).detach()
         if tensor.shape != (self.num_worlds, self.actions):
             raise ActionError(

@@ -14,6 +14,7 @@ from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli import generators as generator_options
 from physai.train.cli.resume import require_built_in
+from physai.train.cli.train_team import is_team, run_team, team_config
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "task",
         nargs="?",
-        help="task name, Python file, or run folder whose copy of the task is to be run; with --resume only if the "
-        "run's task is not built in",
+        help="task or team name, Python file, or run folder whose copy of the task is to be run; with --resume only if "
+        "the run's task is not built in",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
@@ -112,6 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_settings(arguments)
     if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
+    if is_team(arguments.task):
+        return run_team(arguments, team_config(arguments, dict(option_pair(text) for text in arguments.options)))
 
     if arguments.seeds is not None:
         return _each_seed(arguments)
@@ -331,8 +334,14 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.sdk.evidence.preferences import preference_entries
     from physai.sim.robots import robot_names
     from physai.train.runners.run_config import load_config
+    from physai.train.teams.train import TEAM_KEY
 
     source, config, origin = load_config(arguments.resume)
+    if TEAM_KEY in origin:
+        raise PhysaiError(
+            f"{arguments.resume} learned in the team {origin[TEAM_KEY]}, whose runs are not continued; --init-from "
+            f"{arguments.resume} begins a run of this robot alone with what it learned"
+        )
     if preference_entries(origin):
         raise PhysaiError(
             f"{arguments.resume} learned from preferences, whose reward `physai train` does not know; start again with "
@@ -379,7 +388,11 @@ def _print_settings(arguments: argparse.Namespace) -> int:
     from physai.train.config import describe_settings
 
     arguments.options = [text for text in arguments.options if text != "help"]
-    print(describe_settings(configured(arguments)[1] if arguments.task else None))
+    if is_team(arguments.task):
+        config = team_config(arguments, dict(option_pair(text) for text in arguments.options))
+    else:
+        config = configured(arguments)[1] if arguments.task else None
+    print(describe_settings(config))
     return 0
 
 

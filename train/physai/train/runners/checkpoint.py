@@ -28,6 +28,7 @@ from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import load_twin
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.collector import Learner
 from physai.train.runners.identity import KEY_FILE, run_key
 from physai.train.runners.run_config import CHECKPOINT_FILE, CONFIG_FILE, load_config
 from physai.train.runners.runner import Trainer, build_graph
@@ -66,10 +67,23 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
         CheckpointError: it cannot be written; the previous one is kept.
     """
     parts = trainer.ranks.gather(_part(trainer))
-    if parts is None:
-        return
+    if parts is not None:
+        _write(folder, _state(trainer, parts))
+
+
+def save_policy(folder: Path, learner: Learner, *, iteration: int, env_steps: int, seconds: float) -> None:
+    """Replaces the folder's checkpoint with a policy and its critic: to export or begin from, not to be continued.
+
+    Raises:
+        CheckpointError: it cannot be written; the previous one is kept.
+    """
+    counts = {"iteration": iteration, "env_steps": env_steps, "seconds": seconds}
+    _write(folder, {**counts, **_learned(learner)})
+
+
+def _write(folder: Path, state: Mapping[str, Any]) -> None:
     data = io.BytesIO()
-    torch.save({**_state(trainer, parts), "run": _run_id(folder)}, data)
+    torch.save({"format_version": FORMAT_VERSION, **state, "run": _run_id(folder)}, data)
     if data.tell() > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(
             f"the checkpoint would have {data.tell()} bytes, the limit is {MAX_CHECKPOINT_BYTES}; use fewer worlds"
@@ -110,20 +124,26 @@ def _part(trainer: Trainer) -> dict[str, Any]:
 
 def _state(trainer: Trainer, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "format_version": FORMAT_VERSION,
-        "contract": canonical_json(trainer.task.contract).decode(),
         "iteration": trainer.iteration,
         "env_steps": trainer.env_steps,
         "seconds": trainer.seconds,
         "diverged_episodes": trainer.diverged_episodes,
-        "graph": trainer.graph.state_dict(),
-        "ppo": trainer.learner.ppo.state_dict(),
-        "critic_normaliser": trainer.learner.critic_normaliser.state_dict(),
+        **_learned(trainer.learner),
         "optimizer": trainer.learner.ppo.optimizer.state_dict(),
         "learning_rate": trainer.learner.ppo.learning_rate,
         "generator": trainer.generator.get_state(),
         **parts[0],
         "other_ranks": list(parts[1:]),
+    }
+
+
+def _learned(learner: Learner) -> dict[str, Any]:
+    """The weights, and the contract that they are for."""
+    return {
+        "contract": canonical_json(learner.graph.contract).decode(),
+        "graph": learner.graph.state_dict(),
+        "ppo": learner.ppo.state_dict(),
+        "critic_normaliser": learner.critic_normaliser.state_dict(),
     }
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -65,6 +65,19 @@ class Played:
     """Critic inputs after the last step, (N, C)."""
 
 
+@dataclass
+class Playing:
+    """What `Played` is made of, while the steps are played."""
+
+    noise: Tensor
+    """Exploration of each step, standard normal, (T, N, A)."""
+    outcomes: Tensor
+    """As in `Played`, as are the others; here each step's metrics and final critic inputs are apart."""
+    cut: Tensor
+    metrics: dict[str, list[Tensor]] = field(default_factory=dict[str, list[Tensor]])
+    final_critic: list[Tensor] = field(default_factory=list[Tensor])
+
+
 @torch.no_grad()
 def add_values(rollout: Rollout, played: Played, learner: Learner) -> None:
     """Fills what the rollout has from the critic, and the spread that the learner explored with."""
@@ -92,6 +105,7 @@ class Collector:
         num_threads: int,
         ranks: Ranks | None = None,
         share: Share | None = None,
+        robot: tuple[Environment, StepResult] | None = None,
     ) -> None:
         """Builds the worlds and resets them.
 
@@ -102,23 +116,27 @@ class Collector:
             num_threads: threads of the engine.
             ranks: processes that learn together; this one alone if None.
             share: which of the run's worlds these are; by the rank if None.
+            robot: one of several robots' part of worlds that were reset, and what it sees there; `act` and `take` are
+                called in place of `play` then.
         """
         self.config = config
         self.ranks = ranks or Ranks()
         share = share or Share(self.ranks.rank * config.num_envs, self.ranks.size * config.num_envs)
         self._first, self._all = share.first, share.all
         self.learner = copy.deepcopy(learner)
-        self.env = Environment(
-            task,
-            config.num_envs,
-            seed=config.seed,
-            training=True,
-            first_world=self._first,
-            action_repeat=config.action_repeat,
-            num_threads=num_threads,
-        )
+        if robot is None:
+            env = Environment(
+                task,
+                config.num_envs,
+                seed=config.seed,
+                training=True,
+                first_world=self._first,
+                action_repeat=config.action_repeat,
+                num_threads=num_threads,
+            )
+            robot = env, env.reset()
+        self.env, self.now = robot
         self.generator = seeded(config.seed)
-        self.now: StepResult = self.env.reset()
         self.memory: State = self.learner.graph.initial_state(config.num_envs)
         self.judged = torch.zeros(0)
         """Outcomes of the latest judged commands or episodes of all ranks, 1 for success, oldest first."""
@@ -138,7 +156,10 @@ class Collector:
 
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
-        played = self.play(rollout)
+        return self.finish(rollout, self.play(rollout))
+
+    def finish(self, rollout: Rollout, played: Played) -> Rollout:
+        """Adds to a rollout that was played what the learner needs, and the summary."""
         add_values(rollout, played, self.learner)
         outcomes = self.ranks.stack(played.outcomes).transpose(0, 1).flatten()
         self.judged = torch.cat([self.judged, outcomes[outcomes >= 0.0]])[-self._all :]
@@ -149,37 +170,50 @@ class Collector:
     @torch.no_grad()
     def play(self, rollout: Rollout) -> Played:
         """Fills what acting fills of the rollout, with the next steps of every world; `add_values` adds the rest."""
+        playing = self.begin(rollout)
+        for t in range(self.config.horizon):
+            self.take(t, self.env.step(*self.act(t, playing, rollout)), playing, rollout)
+        return self.end(playing)
+
+    def begin(self, rollout: Rollout) -> Playing:
+        """Draws the exploration of the next steps, and notes the memory that they begin with."""
         config = self.config
         # Of all worlds, so that each explores as it would in a process that steps them all.
         shape = (config.horizon, self._all, rollout.action.shape[2])
         noise = torch.randn(shape, generator=self.generator)[:, self._first : self._first + config.num_envs]
         if "hidden" in self.memory:
             rollout.hidden.copy_(self.memory["hidden"])
-        outcomes = torch.full((config.horizon, config.num_envs), -1.0)
-        cut = torch.zeros(outcomes.shape, dtype=torch.bool)
-        final_critic: list[Tensor] = []
-        metrics: dict[str, list[Tensor]] = {}
         rollout.reward_terms.clear()
-        for t in range(config.horizon):
-            rollout.raw_critic[t] = as_tensor(self.now.critic)
-            result = self._act(t, noise[t], rollout)
-            self._record(t, result, rollout)
-            if result.truncated.any():
-                cut[t] = as_tensor(result.truncated)
-                final_critic.append(as_tensor(result.final_critic)[cut[t]])
-            if result.judged.any():
-                outcomes[t] = torch.where(as_tensor(result.judged), as_tensor(result.succeeded).float(), -1.0)
-                for name, values in result.metrics.items():
-                    metrics.setdefault(name, []).append(torch.as_tensor(values))
-            for name, value in result.reward_terms.items():
-                rollout.reward_terms[name] = rollout.reward_terms.get(name, 0.0) + value / config.horizon
-            self.now = result
+        outcomes = torch.full((config.horizon, config.num_envs), -1.0)
+        return Playing(noise, outcomes, torch.zeros(outcomes.shape, dtype=torch.bool))
+
+    def take(self, t: int, result: StepResult, playing: Playing, rollout: Rollout) -> None:
+        """Notes what step t brought; worlds that ended forget."""
+        rollout.reward[t] = as_tensor(result.reward)
+        done = as_tensor(result.done)
+        rollout.done[t] = done
+        if result.done.any():
+            for memory in self.memory.values():
+                memory[done] = 0.0
+        if result.truncated.any():
+            playing.cut[t] = as_tensor(result.truncated)
+            playing.final_critic.append(as_tensor(result.final_critic)[playing.cut[t]])
+        if result.judged.any():
+            playing.outcomes[t] = torch.where(as_tensor(result.judged), as_tensor(result.succeeded).float(), -1.0)
+            for name, values in result.metrics.items():
+                playing.metrics.setdefault(name, []).append(torch.as_tensor(values))
+        for name, value in result.reward_terms.items():
+            rollout.reward_terms[name] = rollout.reward_terms.get(name, 0.0) + value / self.config.horizon
+        self.now = result
+
+    def end(self, playing: Playing) -> Played:
+        """What the steps left."""
         last_critic = as_tensor(self.now.critic)
         return Played(
-            outcomes=outcomes,
-            metrics={name: torch.cat(parts).double() for name, parts in metrics.items()},
-            cut=cut,
-            final_critic=torch.cat(final_critic) if final_critic else last_critic[:0],
+            outcomes=playing.outcomes,
+            metrics={name: torch.cat(parts).double() for name, parts in playing.metrics.items()},
+            cut=playing.cut,
+            final_critic=torch.cat(playing.final_critic) if playing.final_critic else last_critic[:0],
             last_critic=last_critic,
         )
 
@@ -193,9 +227,15 @@ class Collector:
         sums = means[len(rollout.reward_terms) :]
         rollout.metrics = {n: s / c for n, s, c in zip(names, sums, sums[len(names) :], strict=False) if c > 0.0}
 
-    def _act(self, t: int, noise: Tensor, rollout: Rollout) -> StepResult:
-        """One step of every world with exploration; fills row t and advances the graph's memory."""
-        graph, memory = self.learner.graph, self.memory
+    @torch.no_grad()
+    def act(self, t: int, playing: Playing, rollout: Rollout) -> list[dict[str, Any]]:
+        """Commands of every world in step t, with exploration; fills row t and advances the graph's memory.
+
+        Returns:
+            For each control period of the step the graph's outputs by name, shape (N, joints of the term).
+        """
+        graph, memory, noise = self.learner.graph, self.memory, playing.noise[t]
+        rollout.raw_critic[t] = as_tensor(self.now.critic)
         sensors, commands = as_tensors(self.now.sensors), as_tensors(self.now.commands)
         observation, histories = graph.observe(sensors, commands, memory)
         rollout.raw_observation[t] = observation
@@ -211,16 +251,7 @@ class Collector:
             periods.append({name: target.numpy() for name, target in targets.items()})
             after = {**after, **changed}
         self.memory = {**after, **histories, **({"hidden": hidden} if "hidden" in memory else {})}
-        return self.env.step(*periods)
-
-    def _record(self, t: int, result: StepResult, rollout: Rollout) -> None:
-        """Rewards and ends of step t; worlds that ended forget."""
-        rollout.reward[t] = as_tensor(result.reward)
-        done = as_tensor(result.done)
-        rollout.done[t] = done
-        if result.done.any():
-            for memory in self.memory.values():
-                memory[done] = 0.0
+        return periods
 
     def state_dict(self) -> dict[str, Any]:
         """Where the worlds and their policy's memory stand; tensors only."""

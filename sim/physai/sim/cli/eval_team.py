@@ -1,0 +1,89 @@
+"""`physai eval` for the run folder of a team."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.cli.options import progress_bar, require_range
+
+if TYPE_CHECKING:
+    from physai.sim.teams.evaluate import TeamEpisodes
+    from physai.sim.teams.team import Team
+
+
+def is_team(folder: Path) -> bool:
+    """Whether a folder holds the runs of a team."""
+    from physai.sim.teams.registry import TEAM_FILE
+
+    return (folder / TEAM_FILE).is_file()
+
+
+def evaluate_team(arguments: argparse.Namespace, *, max_episodes: int) -> int:
+    """Plays the exported policies of all members in their shared twin and prints the successes of each and of all."""
+    from physai.sim.policies.devices import choose_policy_device, make_policy
+    from physai.sim.policies.onnx import read_policy
+    from physai.sim.policies.resolve import find_policy
+    from physai.sim.teams.evaluate import play_team
+    from physai.sim.teams.registry import team_of
+
+    for name in ("task", "robot", "preset"):
+        if getattr(arguments, name) is not None:
+            raise PhysaiError(f"--{name} is for one robot; {arguments.policy} holds a team, whose record names all")
+    if arguments.engine != "mujoco":
+        raise PhysaiError(f"--engine {arguments.engine} is for one robot; a team is played by engine mujoco")
+    require_range("--episodes", arguments.episodes, 1, max_episodes)
+    device = choose_policy_device(arguments.device)
+    team = team_of(arguments.policy)
+    files = {name: find_policy(arguments.policy / name) for name in team.members}
+    policies = {name: make_policy(read_policy(path), source=str(path), device=device) for name, path in files.items()}
+    with progress_bar() as bar:
+        line = bar.add_task(f"playing {arguments.episodes} episodes", total=1.0)
+        played = play_team(
+            policies,
+            team,
+            episodes=arguments.episodes,
+            randomise=not arguments.nominal,
+            progress=lambda share: bar.update(line, completed=share),
+        )
+    print(json.dumps(_summary(team, played)) if arguments.json else _text(team, played))
+    return 0
+
+
+def _summary(team: "Team", played: "TeamEpisodes") -> dict[str, Any]:
+    members = {
+        name: {
+            "task": team.members[name].name,
+            "judged": sum(episodes.judged),
+            "succeeded": sum(episodes.succeeded),
+            "success": episodes.success,
+            "success_interval_95": list(episodes.success_interval()),
+            "metrics": episodes.metrics,
+            "diverged_episodes": len(episodes.diverged),
+        }
+        for name, episodes in played.members.items()
+    }
+    return {
+        "team": team.name,
+        "episodes": len(played.together),
+        "succeeded": sum(played.together),
+        "success": played.success,
+        "success_interval_95": list(played.success_interval()),
+        "members": members,
+    }
+
+
+def _text(team: "Team", played: "TeamEpisodes") -> str:
+    lower, upper = played.success_interval()
+    lines = [
+        f"{team.name}: all robots succeeded in {sum(played.together)} of {len(played.together)} episodes, "
+        f"{played.success:.1%} (95 % interval {lower:.1%} to {upper:.1%})"
+    ]
+    for name, episodes in played.members.items():
+        lower, upper = episodes.success_interval()
+        lines.append(
+            f"  {name}: {sum(episodes.succeeded)} of {sum(episodes.judged)} succeeded, {episodes.success:.1%} "
+            f"(95 % interval {lower:.1%} to {upper:.1%}; {team.members[name].success.text})"
+        )
+    return "\n".join(lines)

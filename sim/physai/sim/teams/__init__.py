@@ -1,0 +1,1 @@
+"""Several robots in one physics, each with the task and the contract that it has alone."""

@@ -1,0 +1,104 @@
+"""`physai train TEAM`: several robots learn in one physics."""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.base.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.sim.teams.team import Team
+    from physai.train.config import TrainConfig
+    from physai.train.runners.runner import IterationStats
+
+_OF_ONE_ROBOT = (
+    "resume",
+    "init_from",
+    "teacher",
+    "gpus",
+    "generators",
+    "placement",
+    "staleness",
+    "ray",
+    "robot",
+    "twin",
+    "preset",
+    "seeds",
+    "wandb",
+    "mlflow",
+)
+_PRINT_EVERY_S = 10.0
+
+
+def is_team(name: str | None) -> bool:
+    """Whether `physai train` was given the name of a built-in team."""
+    from physai.sim.teams.registry import BUILT_IN
+
+    return name in BUILT_IN
+
+
+def run_team(arguments: argparse.Namespace, config: "TrainConfig") -> int:
+    """Trains a team; returns 0, or 130 when a signal ended it (what was learned is saved)."""
+    import torch
+
+    from physai.sim.teams.registry import load_team
+    from physai.train.runners.runner import learner_threads
+    from physai.train.teams.train import train_team
+
+    refuse_options(arguments)
+    team = load_team(arguments.task)
+    folder: Path = arguments.out or Path("runs") / team.name / time.strftime("%Y%m%d-%H%M%S")
+    torch.set_num_threads(learner_threads(config))
+    worlds = f"{config.num_envs} worlds, seed {config.seed}"
+    _say(f"training {', '.join(team.members)} of {team.name} in {worlds}, into {folder}")
+    printed_s = -_PRINT_EVERY_S
+
+    def report(stats: Mapping[str, "IterationStats"]) -> None:
+        nonlocal printed_s
+        first = next(iter(stats.values()))
+        if first.seconds - printed_s >= _PRINT_EVERY_S:
+            printed_s = first.seconds
+            robots = "; ".join(f"{n} {s.reward_per_s:.3f}/s, success {s.success:.0%}" for n, s in stats.items())
+            _say(f"iteration {first.iteration}  {first.env_steps / 1e6:.2f} M steps  {first.seconds:.0f} s  {robots}")
+
+    outcome = train_team(team, folder, config, time_budget_s=arguments.time_budget_s, report=report)
+    if arguments.json:
+        print(json.dumps({"run": str(folder), "team": team.name, **vars(outcome)}))
+    _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
+    _say("next: " + "; ".join(shlex.join(["physai", "export", str(folder / name)]) for name in team.members))
+    return 130 if outcome.interrupted else 0
+
+
+def team_config(arguments: argparse.Namespace, options: Mapping[str, str]) -> "TrainConfig":
+    """The settings of a team's run: the team's, then those of the file, then those of the options."""
+    from physai.sim.teams.registry import load_team
+    from physai.train.config import TrainConfig, read_settings, with_options, with_settings
+
+    team: Team = load_team(arguments.task)
+    config = with_settings(TrainConfig(), team.training, source=f"training settings of the team {team.name}")
+    if arguments.config is not None:
+        config = with_settings(config, read_settings(arguments.config), source=str(arguments.config))
+    named = {n: str(value) for n in ("num_envs", "seed", "iterations") if (value := getattr(arguments, n)) is not None}
+    return with_options(config, {**options, **named})
+
+
+def refuse_options(arguments: argparse.Namespace) -> None:
+    """Raises PhysaiError for options that a team's run does not have."""
+    given = [name for name in _OF_ONE_ROBOT if getattr(arguments, name, None) not in (None, False)]
+    given += ["deterministic"] if arguments.deterministic else []
+    if given:
+        raise PhysaiError(
+            f"--{given[0].replace('_', '-')} is for one robot; {arguments.task} is a team, which learns from the "
+            "beginning, in this process, on the CPU"
+        )
+    if arguments.engine == "warp" or arguments.device not in ("auto", "cpu"):
+        raise PhysaiError(f"{arguments.task} is a team, which learns on the CPU with engine mujoco only")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
