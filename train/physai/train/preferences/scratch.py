@@ -4,6 +4,7 @@ The task's reward is not seen by the learner. Its terminations are: in the end, 
 reward can pay.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,8 @@ class Asker:
     ) -> None:
         self._store, self._task, self._teacher, self._rater = store, task, teacher, rater
         self._plan, self._settings, self._seed, self._taste, self._say = plan, settings, seed, taste, say
+        self.asked: Callable[[], object] = lambda: None
+        """Called when the last question was answered."""
         self.fit_seconds = self.ask_seconds = 0.0
         self.report: FitReport | None = None
 
@@ -124,6 +127,8 @@ class Asker:
         start = time.perf_counter()
         collector.model, self.report = self._fitted(collector.model)
         self.fit_seconds += time.perf_counter() - start
+        if collector.iteration == max(self._plan):
+            self.asked()
         self._say(
             f"iteration {collector.iteration}: {self.report.answers} answers, fitted in {self.report.seconds:.1f} s"
         )
@@ -199,6 +204,9 @@ def _train(
         return collectors[0]
 
     trainer = Trainer(task, config, source=rollouts)
+    # What a policy does not try, it is not asked about: its exploration narrows only after the last question.
+    noise = trainer.learner.ppo.log_std.requires_grad_(False)
+    asker.asked = functools.partial(noise.requires_grad_, True)
     # Without this, a run that is killed would be continued with the task's reward.
     begin_run(out, source, config, task, origin={f"{PREFIX}answers": "0"})
     curve = Curve(trainer.graph, task, collectors[0], max(1, config.iterations // POINTS), taste)

@@ -158,7 +158,15 @@ class TeamTrainer:
 
 
 def _require_supported(config: TrainConfig) -> None:
-    alone = {"engine": "mujoco", "overlap": False, "staleness": 0, "segments": 1, "shards": 1}
+    alone = {
+        "engine": "mujoco",
+        "overlap": False,
+        "staleness": 0,
+        "segments": 1,
+        "shards": 1,
+        "reward": "task",
+        "advantage": "gae",
+    }
     for name, needed in alone.items():
         if getattr(config, name) != needed:
             raise ConfigError(f"{name} is {getattr(config, name)}, but a team learns with {name}={needed} only")
