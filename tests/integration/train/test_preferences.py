@@ -1,5 +1,6 @@
 """From a run to preferences to a fine-tuned run that is exported, by the commands."""
 
+import csv
 import json
 import signal
 import sqlite3
@@ -186,6 +187,11 @@ def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys:
     provenance = load_run(out).provenance
     assert (provenance["preferences.rater_count"], provenance["preferences.answers"]) == ("1", "24")
     assert "preferences.reference" not in provenance
+    # The last question is asked before the second iteration; until then the exploration is that of the beginning.
+    with (out / "progress.csv").open(newline="") as file:
+        stds = [float(row["action_std"]) for row in csv.DictReader(file)]
+    assert stds[0] == load_run(out).config.initial_std
+    assert stds[2] != stds[1] != stds[0]
     assert main(["export", str(out)]) == 0
 
 
