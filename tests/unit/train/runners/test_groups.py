@@ -104,6 +104,20 @@ def test_training_and_resuming_gives_the_same_numbers() -> None:
     torch.testing.assert_close(rollouts[0].raw_critic[0], rollouts[1].raw_critic[0], atol=0.0, rtol=0.0)
 
 
+def test_statistics_of_observations_are_those_of_the_first_episodes() -> None:
+    """Else they change what the policy does, which no advantage says anything about."""
+    trainer = Trainer(TASK, CONFIG)
+    trainer.train_iteration()
+    before = trainer.graph.normaliser.mean.clone()
+    assert float(trainer.graph.normaliser.count) == 12 * 30
+    trainer.train_iteration()
+    torch.testing.assert_close(trainer.graph.normaliser.mean, before, atol=0.0, rtol=0.0)
+    staggered = Trainer(TASK, dataclasses.replace(CONFIG, advantage="gae"))
+    for _ in range(2):
+        staggered.train_iteration()
+    assert float(staggered.graph.normaliser.count) == 2 * 12 * 30
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -7,6 +7,10 @@ its episode have the advantage
 
 - `grpo`: (R_i - R̄) / s (Shao et al. 2024, arXiv:2402.03300, equation 3), 0 where all of a group do equally well;
 - `rloo`: R_i - mean of the G - 1 others (Ahmadian et al. 2024, arXiv:2402.14740, section 2.3), which has no bias.
+
+The statistics that observations are normalised with are those of the policy that a run begins with, or of its first
+episodes. Groups all begin at once, and where they do the states differ from those of staggered worlds: a policy that
+balanced a pole in 79 % of the episodes lost it within four updates of nothing but its statistics.
 """
 
 from typing import Any

@@ -267,7 +267,8 @@ class Trainer:
     def _learn(self, rollout: Rollout) -> UpdateStats:
         peers = self.ranks.peers
         update = self.learner.ppo.update(rollout, self.gamma, *self._generators(), peers=peers)
-        self.graph.normaliser.update(rollout.raw_observation.flatten(0, 1), peers)
+        if self.config.advantage == "gae" or not self.graph.normaliser.count:
+            self.graph.normaliser.update(rollout.raw_observation.flatten(0, 1), peers)
         self.learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1), peers)
         return update
 
