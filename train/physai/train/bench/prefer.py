@@ -47,7 +47,7 @@ class Note(Protocol):
 @dataclass(frozen=True)
 class _Size:
     iterations: int = ITERATIONS
-    tuning: int = 40
+    tuning: int = 60
     labels: int = LABELS
     worlds: int | None = None
     episodes: int = 256
