@@ -73,6 +73,7 @@ def test_impossible_budgets_are_refused(pendulum: Robot, log: RobotLog, steps: i
         fitted(pendulum, log, budget_steps=steps, time_budget_s=seconds)
 
 
+@pytest.mark.slow
 def test_the_fits_of_the_friction_models_share_the_budget_of_time(
     pendulum: Robot, record: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
