@@ -71,3 +71,20 @@ def test_a_budget_of_time_ends_it_too(pendulum: Robot, log: RobotLog, monkeypatc
 def test_impossible_budgets_are_refused(pendulum: Robot, log: RobotLog, steps: int, seconds: float | None) -> None:
     with pytest.raises(PhysaiError, match="budget"):
         fitted(pendulum, log, budget_steps=steps, time_budget_s=seconds)
+
+
+@pytest.mark.slow
+def test_the_fits_of_the_friction_models_share_the_budget_of_time(
+    pendulum: Robot, record: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = {"hinge.friction": 0.1, "hinge.damping": 0.1, "hinge.load_friction": 0.45}
+    logs = [record(pendulum, truth, seed=seed, seconds=2.0, name=f"log{seed}") for seed in range(2)]
+    # Each look at the clock takes a second, and there is one per evaluation.
+    ticks = itertools.count()
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    stages: list[str] = []
+    calibrate(pendulum, logs, time_budget_s=20.0, num_threads=1, report=lambda told: stages.append(told.stage))
+    compared = [stage for stage in stages if stage.startswith("friction ")]
+    # Two folds of four models, a tenth of 20 s each.
+    assert len(set(compared)) == 4
+    assert len(compared) <= 2 * 4 * 2

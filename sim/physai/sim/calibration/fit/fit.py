@@ -178,10 +178,11 @@ def refit(
     values: Array,
     *,
     budget_steps: int,
+    time_budget_s: float = math.inf,
     report: Callable[[FitProgress], None] = lambda step: None,
 ) -> Array:
-    """Fit one problem, starting at the given values, with at most this many physics steps; return the best values."""
-    monitor = _Monitor(budget_steps=budget_steps, time_budget_s=math.inf, report=report, problems=[problem])
+    """Fit one problem, starting at the given values, until its physics steps or time are spent; return the best."""
+    monitor = _Monitor(budget_steps=budget_steps, time_budget_s=time_budget_s, report=report, problems=[problem])
     try:
         return _stage(name, problem, values, monitor)
     except _BudgetSpentError:

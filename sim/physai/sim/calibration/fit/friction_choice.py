@@ -159,7 +159,14 @@ def _fit_without(search: Search, model: str, left_out: npt.NDArray[np.bool_], st
     problem = search.problem(model, np.flatnonzero(~left_out))
     values = np.array([start.get(parameter.name, parameter.prior) for parameter in search.catalogue(model)])
     budget = round(BUDGET_SHARE * search.budget_steps)
-    return refit(f"friction {model}", problem, values, budget_steps=budget, report=search.report)
+    return refit(
+        f"friction {model}",
+        problem,
+        values,
+        budget_steps=budget,
+        time_budget_s=BUDGET_SHARE * search.time_budget_s,
+        report=search.report,
+    )
 
 
 def _folds(windows: Windows) -> list[npt.NDArray[np.bool_]]:
