@@ -38,7 +38,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.1,
         metavar="SHARE",
-        help="share of the reference's return that may be lost, besides 2 %% of the successes (default: 0.1)",
+        help="share of the reference's return that may be lost, besides 3 %% of the successes (default: 0.1)",
     )
     parser.add_argument(
         "--taste", metavar="NAME=WEIGHT,…", help="what the answers came from, if it is known, for the report"
