@@ -8,6 +8,7 @@ import torch
 from physai.sim.tasks.registry import load_task
 from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import seed_torch, seeded
+from physai.train.preferences.collect import without_stops
 from physai.train.preferences.draw import cut, draw_segments, layout_of, play
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble
 from physai.train.preferences.leash import Leash, LeashedCollector, Reference
@@ -173,3 +174,10 @@ def test_a_schedule_asks_for_all_labels(labels: int, iterations: int) -> None:
     plan = schedule(labels, iterations)
     assert sum(plan.values()) == labels
     assert all(0 <= when < iterations for when in plan)
+
+
+def test_what_generators_delivered_in_segments_is_learned_from_in_one_process() -> None:
+    config = dataclasses.replace(CONFIG, staleness=2, segments=2, reward="success", advantage="gae")
+    alone = dataclasses.replace(config, **without_stops(config))
+    assert (alone.staleness, alone.segments, alone.reward) == (0, 1, "task")
+    assert alone.segmented() == alone

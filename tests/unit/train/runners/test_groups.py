@@ -63,7 +63,9 @@ def test_worlds_of_a_group_begin_the_same_episode_and_explore_apart() -> None:
 def test_steps_after_an_end_count_nothing() -> None:
     wild = dataclasses.replace(CONFIG, initial_std=30.0, horizon=500, num_envs=8)
     trainer = Trainer(load_task("cartpole-swingup"), wild)
-    rollout = trainer.collector.collect(trainer.new_rollout())
+    collector = trainer.collector
+    assert isinstance(collector, GroupCollector)
+    rollout = collector.collect(trainer.new_rollout())
     assert rollout.importance is not None
     assert rollout.second_advantage is not None
     done = rollout.done.numpy()
@@ -72,6 +74,8 @@ def test_steps_after_an_end_count_nothing() -> None:
         assert bool((rollout.importance[: end + 1, world] == 1.0).all())
         assert bool((rollout.importance[end + 1 :, world] == 0.0).all())
         assert np.ptp(rollout.second_advantage[: end + 1, world].numpy()) == 0.0
+    # Only first episodes are judged, each once: else early failures would count more often than successes.
+    assert len(collector.judged) == 8
     returns = (rollout.reward * rollout.importance).sum(dim=0).view(-1, 4)
     torch.testing.assert_close(rollout.second_advantage[0].view(-1, 4), relative(returns, "grpo"))
 

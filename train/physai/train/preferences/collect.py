@@ -167,6 +167,8 @@ def without_stops(config: TrainConfig) -> dict[str, Any]:
     return {
         "stop_at_success": None,
         "overlap": False,
+        "staleness": 0,
+        "segments": 1,
         "engine": "mujoco",
         "reward": "task",
         "advantage": "gae",

@@ -61,6 +61,7 @@ class GroupCollector(OutcomeCollector):
         played = super().play(rollout)
         # Steps after the first end of an episode belong to another one, which no other world of the group plays.
         running = (torch.cumsum(rollout.done, dim=0) - rollout.done == 0.0).float()
+        played.outcomes[running == 0.0] = -1.0
         returns = (rollout.reward * running).sum(dim=0)
         advantage = relative(returns.view(-1, self.config.group), self.config.advantage).flatten()
         rollout.second_advantage = advantage.expand_as(running) * running
