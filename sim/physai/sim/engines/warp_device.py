@@ -77,7 +77,7 @@ class WarpDeviceEngine:
         """
         self._warp, self._mjw = modules()
         require_device(device)
-        self.model, self.num_worlds, self._stage = _supported(model), num_worlds, stage
+        self.model, self.num_worlds, self._stage = supported(model), num_worlds, stage
         self._device = device
         self._records = record and device == "cpu"
         self._recorded: dict[Any, Any] = {}
@@ -330,7 +330,8 @@ def _with_friction(model: mujoco.MjModel) -> mujoco.MjModel:
     return model
 
 
-def _supported(model: mujoco.MjModel) -> mujoco.MjModel:
+def supported(model: mujoco.MjModel) -> mujoco.MjModel:
+    """The model with a solver that mujoco_warp has: Newton in place of PGS."""
     if model.opt.solver != mujoco.mjtSolver.mjSOL_PGS:
         return model
     import copy

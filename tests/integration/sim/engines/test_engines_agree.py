@@ -13,6 +13,8 @@ from physai.sim.tasks.registry import load_task
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
+from tests.support.devices import DEVICES  # noqa: E402
+
 from physai.sim.engines.warp_device import WarpDeviceEngine  # noqa: E402
 
 # Compiles kernels for this machine, once.
@@ -31,6 +33,11 @@ MESHES = """<mujoco><option timestep="0.002"/>
 <actuator><position joint="shoulder" kp="20" kv="1"/><position joint="elbow" kp="10" kv=".5"/></actuator></mujoco>"""
 
 
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 def moved(model: Any, qpos: Any, qvel: Any, controls: Any) -> Any:
     """Positions after each control held for 10 ms, in MuJoCo, shape (controls, worlds, nq)."""
     worlds = [mujoco.MjData(model) for _ in qpos]
@@ -45,45 +52,46 @@ def moved(model: Any, qpos: Any, qvel: Any, controls: Any) -> Any:
     return np.array(path)
 
 
-def require_agreement(model: Any, qpos: Any, qvel: Any, controls: Any) -> None:
+def require_agreement(device: str, model: Any, qpos: Any, qvel: Any, controls: Any) -> None:
     expected = moved(model, qpos, qvel, controls)
-    engine = WarpDeviceEngine(model, WORLDS, stage=Stage.POSITION)
-    engine.reset_where(torch.ones(WORLDS, dtype=torch.bool), torch.as_tensor(qpos), torch.as_tensor(qvel))
+    engine = WarpDeviceEngine(model, WORLDS, device=device, stage=Stage.POSITION)
+    everywhere = torch.ones(WORLDS, dtype=torch.bool, device=device)
+    engine.reset_where(everywhere, torch.as_tensor(qpos, device=device), torch.as_tensor(qvel, device=device))
     steps = round(0.01 / model.opt.timestep)
     for control, positions in zip(controls, expected, strict=True):
-        engine.drive(torch.as_tensor(np.repeat(control[:, None], steps, axis=1)))
-        assert np.abs(engine.state("qpos").numpy() - positions).max() < TOLERANCE
+        engine.drive(torch.as_tensor(np.repeat(control[:, None], steps, axis=1), device=device))
+        assert np.abs(engine.state("qpos").cpu().numpy() - positions).max() < TOLERANCE
     engine.require_capacity()
     assert np.abs(expected[-1] - qpos).max() > 10 * TOLERANCE, "nothing moved"
 
 
 @pytest.mark.parametrize("name", [name for name in robot_names() if name != "go2"])
-def test_every_fixed_robot(name: str) -> None:
+def test_every_fixed_robot(name: str, device: str) -> None:
     model = load_robot(name).model
     random = np.random.default_rng(2)
     low, high = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-1.0, 1.0]).T
     middle, reach = 0.5 * (low + high), 0.1 * (high - low)
     controls = middle + reach * random.uniform(-1, 1, (100, WORLDS, model.nu))
     qpos = np.tile(model.qpos0, (WORLDS, 1)) + random.uniform(-0.1, 0.1, (WORLDS, model.nq))
-    require_agreement(model, qpos, random.uniform(-0.1, 0.1, (WORLDS, model.nv)), controls)
+    require_agreement(device, model, qpos, random.uniform(-0.1, 0.1, (WORLDS, model.nv)), controls)
 
 
-def test_a_walking_robot_that_touches_the_ground() -> None:
+def test_a_walking_robot_that_touches_the_ground(device: str) -> None:
     task = load_task("go2-velocity")
     random = np.random.default_rng(2)
     (term,) = task.contract.action.terms
     qpos, qvel = task.reset(np.full((WORLDS, task.reset_draws), 0.5))
     controls = np.array(term.offset) + 0.1 * random.uniform(-1, 1, (100, WORLDS, task.model.nu))
-    require_agreement(task.model, qpos, qvel, controls)
+    require_agreement(device, task.model, qpos, qvel, controls)
 
 
-def test_bodies_with_meshes_that_touch_the_ground() -> None:
+def test_bodies_with_meshes_that_touch_the_ground(device: str) -> None:
     model = mujoco.MjSpec.from_string(MESHES).compile()
     random = np.random.default_rng(2)
     qpos = np.tile(model.qpos0, (WORLDS, 1))
     qpos[:, :2] += random.uniform(-0.3, 0.3, (WORLDS, 2))
     controls = np.repeat(random.uniform(-0.5, 0.5, (10, WORLDS, 2)), 10, axis=0)
-    require_agreement(model, qpos, np.zeros((WORLDS, model.nv)), controls)
+    require_agreement(device, model, qpos, np.zeros((WORLDS, model.nv)), controls)
     data = mujoco.MjData(model)
     mujoco.mj_step(model, data, nstep=500)
     assert data.ncon > 0

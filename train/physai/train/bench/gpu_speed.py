@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from physai.sdk.base.benchmark import BenchmarkResult, WorkloadError, alternate, rate_of, ratios
 from physai.sim.engines.warp import modules, on_torch_stream
+from physai.sim.engines.warp_device import supported
 from physai.sim.envs.delay import actuator_columns
 from physai.sim.envs.device.capacity import PROBE_WORLDS, capacities_of
 from physai.sim.envs.device.environment import DeviceEnvironment
@@ -110,12 +111,13 @@ class RawPhysics:
         self._warp, self._mjw = modules()
         capacities = capacities_of(task, device=device)
         contacts = math.ceil(capacities.max_contacts * max(1.0, PROBE_WORLDS / worlds))
+        model = supported(task.model)
         with on_torch_stream(device):
-            self._model: Any = self._mjw.put_model(task.model)
+            self._model: Any = self._mjw.put_model(model)
             # Kernels would print them.
             self._model.opt.warn_overflow = 0
             self._data: Any = self._mjw.make_data(
-                task.model, nworld=worlds, nconmax=contacts, njmax=capacities.max_constraints
+                model, nworld=worlds, nconmax=contacts, njmax=capacities.max_constraints
             )
         self.state: dict[str, Tensor] = {
             name: self._warp.to_torch(getattr(self._data, name))
