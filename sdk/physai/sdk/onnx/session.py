@@ -2,6 +2,7 @@
 
 import onnxruntime
 
+from physai.sdk.base.errors import DeviceError
 from physai.sdk.onnx.device import CPU, PolicyDevice, configure, require_computed_on, require_provider
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.header import PolicyError, PolicyHeader
@@ -41,6 +42,11 @@ def open_session(
         # No second try with other providers, and no options from the metadata of the file.
         session = Session(data, options, providers=device.providers, enable_fallback=0, read_config_from_model=0)
     except Exception as error:  # onnxruntime has a dozen exception types without a common base
+        if device.kind != "cpu":
+            raise DeviceError(
+                f"{source}: ONNX Runtime's {device.provider} cannot load it for --device {device}: "
+                f"{first_line(error)}; install the libraries that it names, or use --device cpu"
+            ) from error
         raise PolicyError(f"{source}: onnxruntime cannot load it: {first_line(error)}") from error
     require_computed_on(device, session, source=source)
     return session, header

@@ -6,21 +6,17 @@ from physai.sim.engines.protocol import Array
 from physai.sim.tasks.constant import Constant
 
 _CONJUGATE = Constant([1.0, -1.0, -1.0, -1.0])
+# What each component of p is multiplied with in a product: components of q, and their signs.
+_ORDER = Constant([0, 1, 2, 3, 1, 0, 3, 2, 2, 3, 0, 1, 3, 2, 1, 0])
+_SIGNS = Constant([1.0, 1.0, 1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0])
 
 
 def multiply(p: Array, q: Array, xp: Any) -> Array:
     """Hamilton product p ⊗ q, shape (n, 4)."""
-    a, b, c, d = p[:, 0], p[:, 1], p[:, 2], p[:, 3]
-    w, x, y, z = q[:, 0], q[:, 1], q[:, 2], q[:, 3]
-    return xp.stack(
-        [
-            a * w - b * x - c * y - d * z,
-            a * x + b * w + c * z - d * y,
-            a * y - b * z + c * w + d * x,
-            a * z + b * y - c * x + d * w,
-        ],
-        axis=1,
-    )
+    # As few operations as there are, because each is a kernel's launch on a GPU: six instead of 29.
+    rows = xp.reshape(xp.take(q, _ORDER.like(q), axis=1) * _SIGNS.like(q), (-1, 4, 4))
+    terms = p[:, :, None] * rows
+    return terms[:, 0] + terms[:, 1] + terms[:, 2] + terms[:, 3]
 
 
 def error_vector(target: Array, actual: Array, xp: Any) -> Array:

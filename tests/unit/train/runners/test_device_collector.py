@@ -10,6 +10,7 @@ import torch
 from tests.support.torch_mujoco import TorchMujoco
 from torch import Tensor
 
+from physai.sdk.base.errors import DeviceError
 from physai.sim.envs.device.environment import DeviceEnvironment
 from physai.sim.envs.device.graph import Captured, CapturedEnvironment
 from physai.sim.envs.device.rng import base_of, episode_seeds, normal
@@ -86,6 +87,31 @@ def test_it_continues_bit_for_bit() -> None:
         assert torch.equal(right.state_dict()[key], value), key
     assert left.metrics == right.metrics
     assert first.success == second.success
+
+
+class Unrepeatable(TorchMujoco):
+    """Adds rounding that is another one in each step, as kernels do that add in no fixed order."""
+
+    steps = 0
+
+    def drive(self, controls: Any) -> None:
+        super().drive(controls)
+        self.steps += 1
+        self.state("qvel")[0, 0] += 1e-9 * self.steps
+
+
+@pytest.mark.parametrize("name", ["cartpole-swingup", "pendubot-swingup", "go2-velocity"])
+def test_a_deterministic_run_is_one_whose_steps_repeat(name: str) -> None:
+    task = load_task(name)
+    config = replace(CONFIG, deterministic=True, action_repeat=5 if name == "pendubot-swingup" else 1)
+    learner = Trainer(task, config).learner
+    told = DeviceCollector(task, config, learner, TorchMujoco(task, config.num_envs))
+    plain = DeviceCollector(task, replace(config, deterministic=False), learner, TorchMujoco(task, config.num_envs))
+    # The trial leaves nothing behind.
+    for key, value in plain.state_dict()["environment"].items():
+        assert torch.equal(told.state_dict()["environment"][key], value), key
+    with pytest.raises(DeviceError, match=r"does not repeat itself on cpu: 12 steps, played twice, differ by up to"):
+        DeviceCollector(task, config, learner, Unrepeatable(task, config.num_envs))
 
 
 def test_the_critic_learns_the_same_beside_the_actor_and_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from physai.sim.engines.protocol import DeviceEngine
 from physai.sim.envs.device.capacity import require_capacity
 from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep
 from physai.sim.envs.device.graph import Captured
+from physai.sim.envs.device.repeatable import require_repeatable
 from physai.sim.envs.device.rng import base_of, episode_seeds, normal
 from physai.sim.envs.rng import Stream
 from physai.sim.tasks.task import Task
@@ -29,6 +30,7 @@ class DeviceCollector:
         """Resets the engine's worlds, which are where the learner is.
 
         Raises:
+            DeviceError: the run is to be deterministic, and the worlds' steps are not.
             TaskError: the task cannot run on a device; see `DeviceEnvironment`.
         """
         self.config = config
@@ -44,6 +46,8 @@ class DeviceCollector:
             action_repeat=config.action_repeat,
         )
         self._now = self.env.reset()
+        if config.deterministic:
+            require_repeatable(self.env)
         self._memory: State = self.learner.graph.initial_state(config.num_envs)
         self._rollout: Rollout | None = None
         self._advance: Captured[None] = Captured(self.step, self.env.device)
