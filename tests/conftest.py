@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,21 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def _ray_access() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH_")}
+
+
+_GIVEN = _ray_access()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> Generator[None]:
+    """A file leaves Ray's token and mode as it found them: with others, no actor of later tests would start."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        assert _ray_access() == _GIVEN, f"{item.path} or its fixtures changed Ray's token or mode for all that follow"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

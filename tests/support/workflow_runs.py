@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.contract_workflows import compare, show
+from tests.support.ray_nodes import RayNodes
 
-StartRay = Callable[..., Any]
-"""Starts a node of Ray per number of processors, the head first, and returns a `ray.cluster_utils.Cluster`."""
+StartRay = Callable[..., RayNodes]
+"""Starts a node of Ray per number of processors, the head first."""
 
 PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 

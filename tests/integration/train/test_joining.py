@@ -50,8 +50,9 @@ def test_a_cluster_that_refuses_the_token(tmp_path: Path) -> None:
 def test_a_cluster_without_a_token_for_who_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's tasks run there, and its actors die before they begin."""
     monkeypatch.setattr("tests.support.ray_nodes._token_of_this_process", lambda: None)
-    with ray_nodes((1,)) as nodes:
-        monkeypatch.delenv("RAY_AUTH_MODE")
+    # Within the nodes' own patch: undone after it, this would leave the mode set for all tests that follow.
+    with ray_nodes((1,)) as nodes, pytest.MonkeyPatch.context() as patched:
+        patched.delenv("RAY_AUTH_MODE")
         said = refusal(tmp_path / "run", nodes.address, {"RAY_AUTH_TOKEN": secrets.token_hex(32)})
         assert f"--ray {nodes.address}: the cluster asks for no token, and this computer presents one" in said
 

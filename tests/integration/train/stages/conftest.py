@@ -1,13 +1,12 @@
 """A Ray cluster of several nodes on this computer, and an S3 server; see `tests.support.s3_server`."""
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.ray_nodes import RayNodes, ray_nodes
 from tests.support.s3_server import s3_server, server
 from tests.support.workflow_runs import StartRay
 
@@ -16,23 +15,14 @@ __all__ = ["s3_server", "server", "start_ray"]
 
 @pytest.fixture
 def start_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartRay]:
-    """Starts nodes, which end with the test."""
-    cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
+    """Starts nodes that ask for a token, which end with the test."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's default of 15 lets every other program go first.
-    monkeypatch.setenv("RAY_worker_niceness", "0")
     with ExitStack() as stack:
 
-        def start(head: int, *others: int) -> Any:
-            cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": head})
-            stack.callback(cluster.shutdown)
-            for processors in others:
-                cluster.add_node(num_cpus=processors)
+        def start(*cpus: int) -> RayNodes:
+            nodes = stack.enter_context(ray_nodes(cpus, token=secrets.token_hex(32)))
             # Who joins has the token only, as on another computer.
-            os.environ.pop("RAY_AUTH_MODE", None)
-            return cluster
+            stack.enter_context(pytest.MonkeyPatch.context()).delenv("RAY_AUTH_MODE")
+            return nodes
 
         yield start

@@ -14,16 +14,16 @@ import pytest
 from tests.support import workflow_runs
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.patience import until
-from tests.support.ray_nodes import ray_nodes
+from tests.support.ray_nodes import RayNodes, processes_of_session, ray_nodes
 from tests.support.workflow_runs import PROGRAM, SIX, StartRay, endless, no_process_of, states
 
 
-def words(file: Path, cluster: Any) -> list[str]:
+def words(file: Path, cluster: RayNodes) -> list[str]:
     command = ["workflow", "run", str(file), "--folder", str(file.parent / "run"), "--ray", cluster.address]
     return [sys.executable, "-c", PROGRAM, *command]
 
 
-def run(file: Path, cluster: Any, *options: str) -> subprocess.CompletedProcess[str]:
+def run(file: Path, cluster: RayNodes, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*words(file, cluster), "--json", *options], capture_output=True, text=True, check=False)
 
 
@@ -72,8 +72,7 @@ def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path
 
         stage, worker = await_work()
         raylet = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
-        node = next(node for node in cluster.list_all_nodes() if raylet_of(node) == raylet)
-        cluster.remove_node(node, allow_graceful=False)
+        cluster.kill(next(node for node in cluster.nodes if raylet in processes_of_session(node.process.pid)))
         await_line("endless: started, attempt 3")
         until(lambda: stage not in workers_of(new))
 
@@ -84,11 +83,6 @@ def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path
     stages["endless"] = show({"from": "quick.said"}, exit_codes=[2])
     write_workflow(file, stages)
     assert states(workflow_runs.run(file)) == {"quick": "cached", "endless": "done"}
-
-
-def raylet_of(node: Any) -> int:
-    (info,) = node.all_processes["raylet"]
-    return info.process.pid
 
 
 @pytest.mark.exhaustive
