@@ -11,6 +11,7 @@ from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
+from physai.sdk.policy.team_record import require_one_robot
 from physai.sim.policies.kept_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
 from physai.sim.tasks.registry import BUILT_IN, MAX_SHOWN, built_in_task, load_task
@@ -28,12 +29,13 @@ def find_policy(path: Path) -> Path:
     """The policy file at a path: the file itself, or the export inside a run folder.
 
     Raises:
-        PhysaiError: there is no policy.
+        PhysaiError: there is no policy, or the path is the folder of a team.
     """
     if path.is_dir():
         for candidate in (path / EXPORT_FOLDER / POLICY_FILE, path / POLICY_FILE):
             if candidate.is_file():
                 return candidate
+        require_one_robot(path)
         raise PhysaiError(f"{path} contains no exported policy; create one with: physai export {path}")
     if not path.is_file():
         raise PhysaiError(f"{path} is neither a run folder nor an exported policy; train one with: physai train TASK")
@@ -164,6 +166,7 @@ def _is_folder(task: str) -> bool:
 def _require_kept(run: Path) -> KeptTask:
     kept = kept_task(run)
     if kept is None:
+        require_one_robot(run)
         raise TaskError(f"{run} is no run folder that keeps its task; name a task, or its Python file")
     return kept
 
