@@ -109,8 +109,9 @@ def finetune(
             stated = _begun(out, source, config, loaded, store, (model, report))
             trainer, collector = _trainer(loaded.task, config, model, settings)
             load_initial_weights(trainer, run)
+            if collector.warm_up(trainer.learner, CRITIC_ITERATIONS):
+                say(f"{run} has no critic that foresees the task's reward; one was fitted to the reference first")
             keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste)
-            collector.warm_up(trainer.learner, CRITIC_ITERATIONS)
             ended = session.run(
                 trainer,
                 out,
