@@ -19,10 +19,10 @@ TASK = load_task("cartpole-swingup")
 CONFIG = TrainConfig(num_envs=32, horizon=64, hidden=(32,), minibatches=2, activation="tanh", num_threads=1)
 
 
-def leashed(learner: Learner) -> LeashedCollector:
+def leashed(learner: Learner, config: TrainConfig = CONFIG) -> LeashedCollector:
     model = RewardEnsemble(TASK.critic_size + 1, hidden=(8,), generator=seeded(0))
     model.freeze_scale(torch.randn(200, TASK.critic_size + 1, generator=seeded(1)))
-    return LeashedCollector(TASK, CONFIG, learner, num_threads=1, model=model, leash=Leash(target_kl=0.5))
+    return LeashedCollector(TASK, config, learner, num_threads=1, model=model, leash=Leash(target_kl=0.5))
 
 
 def weights(module: torch.nn.Module) -> torch.Tensor:
@@ -34,6 +34,16 @@ def share_foreseen(learner: Learner, collector: LeashedCollector) -> float:
     rollout = collector.collect(empty_rollout(learner.graph, TASK, CONFIG))
     target = advantages(rollout, CONFIG.gamma(TASK.contract.timing.control_dt), CONFIG.gae_lambda)[1]
     return foreseen(rollout.value, target)
+
+
+def test_the_reference_remembers_what_the_policy_does() -> None:
+    """Else a policy with a memory would differ from itself."""
+    config = replace(CONFIG, actor="gru", gru_size=8)
+    seed_torch(0)
+    learner = build_learner(TASK, config)
+    collector = leashed(learner, config)
+    collector.warm_up(learner, 2)
+    assert collector.kl < 1e-9
 
 
 def new() -> Learner:

@@ -122,6 +122,8 @@ class LeashedCollector(ScoringCollector):
         rollout = empty_rollout(self.learner.graph, self.env.task, self.config.segmented())
         if not learner.critic_normaliser.count:
             self.play(rollout)
+            assert self._reference is not None
+            self._reference.means(rollout)  # its memory goes on with the worlds
             learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
             self.learner.follow(learner)
         optimiser: Any = None
