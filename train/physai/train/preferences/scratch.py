@@ -63,6 +63,8 @@ class ScratchOutcome:
     ask_seconds: float
     """Drawing and choosing segments, and the simulated teacher [s]."""
     fit: FitReport
+    interrupted: bool
+    """Whether a signal ended it."""
 
 
 def schedule(labels: int, iterations: int) -> dict[int, int]:
@@ -227,4 +229,5 @@ def _train(
         fit_seconds=asker.fit_seconds,
         ask_seconds=asker.ask_seconds,
         fit=report,
+        interrupted=ended.interrupted,
     )
