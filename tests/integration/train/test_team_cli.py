@@ -44,7 +44,7 @@ def test_each_robot_has_a_usual_run_folder(folder: Path) -> None:
 
 
 def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main(["eval", str(folder), "--episodes", "8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -54,8 +54,13 @@ def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
     text = capsys.readouterr().out
     assert "cartpoles-tethered: all robots succeeded in 0 of 8 episodes" in text
     assert "  right: 0 of 8 succeeded" in text
+    assert not caplog.messages
     assert main(["eval", str(folder / "left"), "--episodes", "8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["task"] == "cartpole-swingup"
+    (warning,) = caplog.messages
+    assert warning.endswith(
+        f"learned in the team '{NAME}'; here its robot is alone, and physai eval of the team's folder plays all"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,9 +134,13 @@ def test_fine_tuning_names_the_runs_of_a_team(folder: Path, tmp_path: Path) -> N
         finetune(folder, tmp_path / "answers.db", tmp_path / "tuned", settings=FinetuneSettings())
 
 
-def test_a_team_is_not_trained_by_preferences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prefer", "train", NAME, "--teacher", "perfect", "--out", str(tmp_path / "run")]) == 2
-    assert f"{NAME} is a team, which learns from its tasks' rewards only" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "words",
+    [["play", NAME], ["imitate", NAME, "--teacher", "x"], ["prefer", "train", NAME, "--teacher", "perfect"]],
+)
+def test_verbs_for_one_robot_say_that_a_team_is_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert f"{NAME} is a team of several robots: physai train {NAME} trains it" in capsys.readouterr().err
 
 
 def test_torch_uses_half_of_the_processors_as_in_other_runs(tmp_path: Path) -> None:

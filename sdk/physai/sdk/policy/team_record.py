@@ -12,6 +12,8 @@ from physai.sdk.contract.robot import Frozen
 
 TEAM_FILE = "team.json"
 MAX_MEMBERS = 16
+TEAM_KEY, MEMBER_KEY = "team", "member"
+"""Entries of a run's provenance that name the team it was trained in, and the robot."""
 
 
 class TeamRecord(Frozen):

@@ -5,17 +5,13 @@ from pathlib import Path
 
 from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.policy.team_record import TEAM_FILE, TeamRecord, load_team_record, save_team_record
+from physai.sim.tasks.registry import TEAMS
 from physai.sim.teams.team import Team
-
-BUILT_IN: dict[str, tuple[str, str]] = {
-    "cartpoles-tethered": ("physai.sim.teams.cartpoles", "tethered_cartpoles"),
-}
-"""Team name to the module and function that make it; imported on demand."""
 
 
 def team_names() -> tuple[str, ...]:
     """Names of the built-in teams."""
-    return tuple(BUILT_IN)
+    return tuple(TEAMS)
 
 
 def load_team(name: str) -> Team:
@@ -24,9 +20,9 @@ def load_team(name: str) -> Team:
     Raises:
         UnknownNameError: there is none of that name.
     """
-    if name not in BUILT_IN:
-        raise unknown_name("team", name, BUILT_IN)
-    module, function = BUILT_IN[name]
+    if name not in TEAMS:
+        raise unknown_name("team", name, TEAMS)
+    module, function = TEAMS[name]
     team: Team = getattr(importlib.import_module(module), function)()
     return team
 
@@ -47,7 +43,7 @@ def team_of(folder: Path) -> Team:
         TaskError: the record cannot be read, its team is not built in, or has other members.
     """
     path, record = folder / TEAM_FILE, load_team_record(folder)
-    if record.team not in BUILT_IN:
+    if record.team not in TEAMS:
         raise TaskError(
             f"{path} says it is of the team {record.team!r}, which is not built in; play it with "
             "physai.sim.play_team and the team that you trained"

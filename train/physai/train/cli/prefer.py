@@ -15,7 +15,6 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 from physai.sim.cli.options import add_reward_without_argument
-from physai.train.cli.train_team import is_team
 
 if TYPE_CHECKING:
     from physai.sim.preferences.store import PreferenceStore
@@ -282,11 +281,6 @@ def _train(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
     if not 12 <= arguments.labels <= MAX_PAIRS:
         raise PhysaiError(f"--labels must lie in 12 … {MAX_PAIRS}, got {arguments.labels}")
-    if is_team(arguments.task):
-        raise PhysaiError(
-            f"{arguments.task} is a team, which learns from its tasks' rewards only: physai train {arguments.task}; "
-            "preferences are for one robot"
-        )
     source = RunTaskSource(**asdict(named_source(arguments.task, robot=None, preset=None)), twin=None)
     task = source.load()
     options = {"seed": str(arguments.seed), "iterations": str(arguments.iterations)}

@@ -340,9 +340,9 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from dataclasses import replace
 
     from physai.sdk.evidence.preferences import preference_entries
+    from physai.sdk.policy.team_record import TEAM_KEY
     from physai.sim.robots import robot_names
     from physai.train.runners.run_config import load_config
-    from physai.train.teams.train import TEAM_KEY
 
     source, config, origin = load_config(arguments.resume)
     if TEAM_KEY in origin:

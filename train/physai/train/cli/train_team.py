@@ -37,9 +37,9 @@ _PRINT_EVERY_S = 10.0
 
 def is_team(name: str | None) -> bool:
     """Whether `physai train` was given the name of a built-in team."""
-    from physai.sim.teams.registry import BUILT_IN
+    from physai.sim.tasks.registry import TEAMS
 
-    return name in BUILT_IN
+    return name in TEAMS
 
 
 def run_team(arguments: argparse.Namespace, config: "TrainConfig") -> int:

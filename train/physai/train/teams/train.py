@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from physai.sdk.base.errors import TaskError
+from physai.sdk.policy.team_record import MEMBER_KEY, TEAM_KEY
 from physai.sim.tasks.registry import BUILT_IN
 from physai.sim.teams.registry import save_team
 from physai.sim.teams.team import Team
@@ -22,9 +23,6 @@ from physai.train.runners.runner import IterationStats, learner_threads
 from physai.train.runners.session import CUT_OFF, StopRequest, TrainingOutcome, record_of, stop_on_signal
 from physai.train.runners.summary import save_outcome
 from physai.train.teams.trainer import TeamTrainer
-
-TEAM_KEY, MEMBER_KEY = "team", "member"
-"""Entries of a run's provenance that name the team it was trained in, and the robot."""
 
 Report = Callable[[Mapping[str, IterationStats]], None]
 
