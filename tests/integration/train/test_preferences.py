@@ -176,6 +176,20 @@ def test_a_signal_ends_it_and_names_no_way_that_is_refused(
 
 
 @pytest.mark.slow
+def test_a_signal_ends_training_by_preferences_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signalled(curve: Curve, stats: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Curve, "write", signalled)
+    words = ["prefer", "train", "cartpole-swingup", "--teacher", "perfect", "--out", str(tmp_path / "run")]
+    assert main([*words, "--labels", "12", "--iterations", "3", "--num-envs", "16", "--json"]) == 130
+    outcome = json.loads(capsys.readouterr().out)
+    assert (outcome["interrupted"], outcome["iterations"], outcome["labels"]) == (True, 1, 12)
+
+
+@pytest.mark.slow
 def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ["prefer", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]

@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from physai.sdk.base.errors import TaskError
 from physai.sdk.cli.main import main
 from physai.sim import OnnxPolicy, load_team, play_team
 from physai.train.config import TrainConfig
+from physai.train.preferences.finetune import FinetuneSettings, finetune
 from physai.train.runners.summary import find_runs, load_summary
+from physai.train.teams.train import train_team
 
 NAME = "cartpoles-tethered"
 
@@ -40,7 +44,7 @@ def test_each_robot_has_a_usual_run_folder(folder: Path) -> None:
 
 
 def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main(["eval", str(folder), "--episodes", "8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -50,8 +54,13 @@ def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
     text = capsys.readouterr().out
     assert "cartpoles-tethered: all robots succeeded in 0 of 8 episodes" in text
     assert "  right: 0 of 8 succeeded" in text
+    assert not caplog.messages
     assert main(["eval", str(folder / "left"), "--episodes", "8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["task"] == "cartpole-swingup"
+    (warning,) = caplog.messages
+    assert warning.endswith(
+        f"learned in the team '{NAME}'; here its robot is alone, and physai eval of the team's folder plays all"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,10 +91,66 @@ def test_what_a_team_does_not_have_is_refused(
 def test_a_teams_run_is_not_continued(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--resume", str(folder / "left")]) == 2
     assert f"learned in the team {NAME}, whose runs are not continued" in capsys.readouterr().err
-    assert main(["train", NAME, "--out", str(folder)]) == 2
-    assert "already holds the runs of a team" in capsys.readouterr().err
+    for words in ([NAME], ["cartpole-swingup"]):
+        assert main(["train", *words, "--out", str(folder)]) == 2
+        assert (
+            capsys.readouterr().err == f"physai: error: {folder} already holds the runs of a team; give another --out\n"
+        )
+    assert main(["train", NAME, "--out", str(folder / "left")]) == 2
+    assert f"{folder / 'left'} already holds a run; give another --out" in capsys.readouterr().err
     alone = ["--iterations", "1", "--num-envs", "16", "--out", str(tmp_path / "alone")]
     assert main(["train", "cartpole-swingup", "--init-from", str(folder / "left"), *alone]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["play", "RUN"],
+        ["export", "RUN"],
+        ["quantize", "RUN"],
+        ["sim", "validate", "RUN"],
+        ["bundle", "pack", "RUN"],
+        ["prefer", "collect", "RUN", "--out", "RUN/answers.db"],
+        ["imitate", "cartpole-swingup", "--teacher", "RUN"],
+        ["play", "RUN/left", "--task", "RUN"],
+        ["train", "RUN"],
+        ["train", "cartpole-swingup", "--init-from", "RUN"],
+    ],
+)
+def test_verbs_for_one_robot_name_the_runs_of_a_team(
+    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(folder.rglob("*"))
+    assert main([word.replace("RUN", str(folder)) for word in words]) == 2
+    assert capsys.readouterr().err == (
+        f"physai: error: {folder} holds the runs of a team, {NAME}; name the run of one robot, {folder / 'left'} or "
+        f"{folder / 'right'} (physai eval {folder} plays all together)\n"
+    )
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_fine_tuning_names_the_runs_of_a_team(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=f"name the run of one robot, {folder / 'left'} or"):
+        finetune(folder, tmp_path / "answers.db", tmp_path / "tuned", settings=FinetuneSettings())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["play", NAME], ["imitate", NAME, "--teacher", "x"], ["prefer", "train", NAME, "--teacher", "perfect"]],
+)
+def test_verbs_for_one_robot_say_that_a_team_is_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert f"{NAME} is a team of several robots: physai train {NAME} trains it" in capsys.readouterr().err
+
+
+def test_torch_uses_half_of_the_processors_as_in_other_runs(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        config = TrainConfig(num_envs=8, horizon=4, minibatches=1, hidden=(4,), iterations=1, num_threads=6)
+        train_team(load_team(NAME), tmp_path / "run", config)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_evaluation_says_what_is_wrong(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import torch
 
-from physai.sdk.base.errors import CheckpointError
 from physai.sim.policies.resolve import EXPORT_FOLDER, named_source
 from physai.train.config import TrainConfig
 from physai.train.onnx_export.export import ExportReport, export_policy
 from physai.train.presets import settings_of
 from physai.train.runners import session
-from physai.train.runners.checkpoint import CHECKPOINT_FILE, load_run
+from physai.train.runners.checkpoint import load_run
 from physai.train.runners.initial_weights import load_initial_weights, require_same_network
-from physai.train.runners.run_config import RunTaskSource, begin_run
+from physai.train.runners.run_config import RunTaskSource, begin_run, require_no_run
 from physai.train.runners.runner import Trainer, learner_threads
 from physai.train.runners.session import TrainingOutcome
 
@@ -50,8 +49,7 @@ def train(
         PhysaiError: the task, robot, twin or folder cannot be used.
     """
     folder = Path(folder)
-    if (folder / CHECKPOINT_FILE).exists():
-        raise CheckpointError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another")
+    require_no_run(folder, resumable=True)
     named = named_source(str(task), robot=robot, preset=preset)
     source = RunTaskSource(**asdict(named), twin=None if twin is None else str(Path(twin).resolve()))
     return session.run(start(source, config, folder, init_from=init_from), folder, time_budget_s=time_budget_s)
@@ -68,11 +66,12 @@ def start(
         require_same_network(config, Path(init_from))
         origin = {"init_from": str(init_from)}
     torch.set_num_threads(learner_threads(config))
-    for note in begin_run(folder, source, config, task, origin=origin):
-        logger.warning(note)
     trainer = Trainer(task, config)
     if init_from is not None:
         load_initial_weights(trainer, Path(init_from))
+    # Only now, so that what was refused leaves no run.
+    for note in begin_run(folder, source, config, task, origin=origin):
+        logger.warning(note)
     return trainer
 
 

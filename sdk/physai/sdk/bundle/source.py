@@ -7,6 +7,7 @@ from pathlib import Path
 from physai.sdk.base.files import open_plain
 from physai.sdk.bundle.archive import MAX_GOLDEN_BYTES, POLICY_FILES, BundleError
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
+from physai.sdk.policy.team_record import require_one_robot
 
 EXPORT_FOLDER = "export"
 """Folder inside a run that `physai export` writes to."""
@@ -20,12 +21,14 @@ def find_export(path: Path) -> Path:
 
     Raises:
         BundleError: no exported policy is found.
+        TaskError: the path is the folder of a team.
     """
     for folder in (path / EXPORT_FOLDER, path):
         if (folder / POLICY_FILE).is_file():
             return folder
     if path.is_file() and (path.parent / POLICY_FILE).is_file():
         return path.parent
+    require_one_robot(path)
     raise BundleError(f"{path} holds no exported policy; make one with: physai export {path}")
 
 

@@ -90,6 +90,7 @@ class Quiet:
 
 
 def quiet_arrays(count: int) -> Quiet:
+    """The arrays for so many worlds, each of shape (count,)."""
     quiet = Quiet(
         no=np.zeros(count, bool),
         yes=np.ones(count, bool),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.eval_team import evaluate_team, is_team
+from physai.sim.cli.eval_team import evaluate_team
 from physai.sim.cli.options import add_device_argument, progress_bar, require_range
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates the policy with onnxruntime; on the CPU it does not need torch."""
+    from physai.sdk.policy.team_record import holds_team
     from physai.sim.policies.devices import choose_policy_device, make_policy
     from physai.sim.policies.onnx import read_policy
     from physai.sim.policies.resolve import find_policy
 
-    if is_team(arguments.policy):
+    if holds_team(arguments.policy):
         return evaluate_team(arguments, max_episodes=MAX_EPISODES)
     if arguments.preset and arguments.engine != "mujoco":
         raise PhysaiError(f"--preset {arguments.preset}: a published benchmark is played by engine mujoco")

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
@@ -11,13 +10,6 @@ from physai.sim.cli.options import progress_bar, require_range
 if TYPE_CHECKING:
     from physai.sim.teams.evaluate import TeamEpisodes
     from physai.sim.teams.team import Team
-
-
-def is_team(folder: Path) -> bool:
-    """Whether a folder holds the runs of a team."""
-    from physai.sim.teams.registry import TEAM_FILE
-
-    return (folder / TEAM_FILE).is_file()
 
 
 def evaluate_team(arguments: argparse.Namespace, *, max_episodes: int) -> int:

@@ -175,9 +175,10 @@ def _recorded(arguments: argparse.Namespace) -> tuple[_Session, RecordedPlayer]:
 
 
 def _open(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
-    from physai.sim.tasks.registry import BUILT_IN
+    from physai.sim.tasks.registry import BUILT_IN, require_no_team
 
     what: str = arguments.what
+    require_no_team(what)
     if what in BUILT_IN or what.endswith(".py"):
         return _open_agent(arguments)
     path = Path(what)

@@ -1,6 +1,7 @@
 """Resolves a run folder or exported policy to its policy file and task."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
+from physai.sdk.policy.team_record import TEAM_KEY, require_one_robot
 from physai.sim.policies.kept_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
 from physai.sim.tasks.registry import BUILT_IN, MAX_SHOWN, built_in_task, load_task
 from physai.sim.tasks.task import Task
+
+logger = logging.getLogger(__name__)
 
 EXPORT_FOLDER = "export"
 """Subfolder of a run that `physai export` writes to."""
@@ -28,12 +32,13 @@ def find_policy(path: Path) -> Path:
     """The policy file at a path: the file itself, or the export inside a run folder.
 
     Raises:
-        PhysaiError: there is no policy.
+        PhysaiError: there is no policy, or the path is the folder of a team.
     """
     if path.is_dir():
         for candidate in (path / EXPORT_FOLDER / POLICY_FILE, path / POLICY_FILE):
             if candidate.is_file():
                 return candidate
+        require_one_robot(path)
         raise PhysaiError(f"{path} contains no exported policy; create one with: physai export {path}")
     if not path.is_file():
         raise PhysaiError(f"{path} is neither a run folder nor an exported policy; train one with: physai train TASK")
@@ -164,6 +169,7 @@ def _is_folder(task: str) -> bool:
 def _require_kept(run: Path) -> KeptTask:
     kept = kept_task(run)
     if kept is None:
+        require_one_robot(run)
         raise TaskError(f"{run} is no run folder that keeps its task; name a task, or its Python file")
     return kept
 
@@ -199,13 +205,19 @@ def run_folder_of(policy: Path) -> Path | None:
 def find_origin(
     policy: Path, *, task: str | None = None, robot: str | None = None, preset: str | None = None
 ) -> TaskSource:
-    """The task that a policy was trained for, see `choose_task_source`.
+    """The task that a policy was trained for, see `choose_task_source`; warns if it learned in a team.
 
     Raises:
         TaskError: neither the user nor the file names a task, or a name in the file is not built in.
         ContractError: the file is not an ONNX file.
     """
     metadata = read_onnx_metadata(policy)
+    if team := metadata.get(PROVENANCE_PREFIX + TEAM_KEY):
+        logger.warning(
+            "%s learned in the team %r; here its robot is alone, and physai eval of the team's folder plays all",
+            policy,
+            team[:MAX_SHOWN],
+        )
     recorded = {key: metadata.get(PROVENANCE_PREFIX + key) for key in ("task", "robot", "preset")}
     if task is None and not recorded["task"]:
         # Policies not exported by physai name the task in their contract only. A damaged contract is not an error

@@ -33,6 +33,8 @@ from physai.sim.preferences.tables import AnswerRow, Base, FitRow, LayoutRow, Pa
 FORMAT_VERSION = 1
 MAX_SEGMENTS = 1_000_000
 MAX_IN_QUERY = 500
+DATABASE_FILE = "preferences.db"
+"""The database in the folder of a run that learned from preferences alone."""
 
 Result = TypeVar("Result")
 
@@ -46,6 +48,10 @@ class PreferenceStore:
         Raises:
             PreferenceError: there is none, it is of another layout or version, or it is no database.
         """
+        if path.is_dir():
+            inside = path / DATABASE_FILE
+            hint = f"the database in it is {inside}" if inside.is_file() else "name a file"
+            raise PreferenceError(f"{path} is a folder, and a database is a file; {hint}")
         if layout is None and not path.is_file():
             raise PreferenceError(
                 f"{path} does not exist; begin a database with `physai prefer collect RUN --out {path}`"

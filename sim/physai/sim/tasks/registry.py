@@ -34,6 +34,11 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 }
 """Task name to the module and function that make it; imported on demand."""
 
+TEAMS: dict[str, tuple[str, str]] = {
+    "cartpoles-tethered": ("physai.sim.teams.cartpoles", "tethered_cartpoles"),
+}
+"""The same of teams of robots, see `physai.sim.teams`."""
+
 FILE_FUNCTION = "make_task"
 """Function that a task file must define; returns a Task; may take `robot` (a Robot) and `preset` (a name)."""
 
@@ -49,6 +54,15 @@ def task_names() -> tuple[str, ...]:
     return tuple(BUILT_IN)
 
 
+def require_no_team(name: str) -> None:
+    """Raises TaskError for the name of a team where the task of one robot is needed."""
+    if name in TEAMS:
+        raise TaskError(
+            f"{name} is a team of several robots: physai train {name} trains it, and physai eval RUN plays it; this "
+            "takes the task of one robot"
+        )
+
+
 def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None = None) -> Task:
     """Makes a task.
 
@@ -59,8 +73,8 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
 
     Raises:
         UnknownNameError: there is no such task, robot or preset.
-        TaskError: the task file is missing or invalid, one of its functions fails or returns another shape than it
-            should, or the task does not accept another robot.
+        TaskError: it is a team, the task file is missing or invalid, one of its functions fails or returns another
+            shape than it should, or the task does not accept another robot.
         ModelError: the robot's file is missing or invalid.
     """
     if name_or_path.endswith(".py"):
@@ -68,6 +82,7 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
             task = _made(_from_file(Path(name_or_path)), name_or_path, robot=robot, preset=preset)
             require_sound_functions(task)
             return task
+    require_no_team(name_or_path)
     if name_or_path not in BUILT_IN:
         raise unknown_name("task", name_or_path, BUILT_IN)
     module, function = BUILT_IN[name_or_path]

@@ -2,42 +2,16 @@
 
 import importlib
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field
-
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import TaskError, unknown_name
-from physai.sdk.base.files import read_plain, write_atomic
-from physai.sdk.contract.robot import Frozen
-from physai.sim.teams.team import MAX_MEMBERS, Team
-
-BUILT_IN: dict[str, tuple[str, str]] = {
-    "cartpoles-tethered": ("physai.sim.teams.cartpoles", "tethered_cartpoles"),
-}
-"""Team name to the module and function that make it; imported on demand."""
-
-TEAM_FILE = "team.json"
-"""In the folder of a team's run, whose subfolders are the run folders of the members."""
-
-
-class _Record(Frozen):
-    """Document in `TEAM_FILE`."""
-
-    format_version: Literal[1] = 1
-    team: Annotated[str, Field(min_length=1, max_length=128)]
-    members: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")], ...],
-        Field(min_length=2, max_length=MAX_MEMBERS),
-    ]
-
-
-_KIND = DocumentKind(name="team's record", format_version=1, max_bytes=1 << 16, max_depth=3, error=TaskError)
+from physai.sdk.policy.team_record import TEAM_FILE, TeamRecord, load_team_record, save_team_record
+from physai.sim.tasks.registry import TEAMS
+from physai.sim.teams.team import Team
 
 
 def team_names() -> tuple[str, ...]:
     """Names of the built-in teams."""
-    return tuple(BUILT_IN)
+    return tuple(TEAMS)
 
 
 def load_team(name: str) -> Team:
@@ -46,9 +20,9 @@ def load_team(name: str) -> Team:
     Raises:
         UnknownNameError: there is none of that name.
     """
-    if name not in BUILT_IN:
-        raise unknown_name("team", name, BUILT_IN)
-    module, function = BUILT_IN[name]
+    if name not in TEAMS:
+        raise unknown_name("team", name, TEAMS)
+    module, function = TEAMS[name]
     team: Team = getattr(importlib.import_module(module), function)()
     return team
 
@@ -59,12 +33,7 @@ def save_team(team: Team, folder: Path) -> None:
     Raises:
         TaskError: it cannot be written.
     """
-    record = _Record(team=team.name, members=tuple(team.members))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / TEAM_FILE, record.model_dump_json(indent=2).encode())
-    except OSError as error:
-        raise TaskError(f"cannot write {folder / TEAM_FILE}: {error.strerror or error}") from error
+    save_team_record(TeamRecord(team=team.name, members=tuple(team.members)), folder)
 
 
 def team_of(folder: Path) -> Team:
@@ -73,13 +42,8 @@ def team_of(folder: Path) -> Team:
     Raises:
         TaskError: the record cannot be read, its team is not built in, or has other members.
     """
-    path = folder / TEAM_FILE
-    try:
-        data = read_plain(path, limit=_KIND.max_bytes)
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read: {error.strerror or error}") from None
-    record = _KIND.parse(_Record, data, source=str(path))
-    if record.team not in BUILT_IN:
+    path, record = folder / TEAM_FILE, load_team_record(folder)
+    if record.team not in TEAMS:
         raise TaskError(
             f"{path} says it is of the team {record.team!r}, which is not built in; play it with "
             "physai.sim.play_team and the team that you trained"

@@ -9,10 +9,10 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import TaskError
+from physai.sdk.policy.team_record import MAX_MEMBERS
 from physai.sim.engines.protocol import Stage
 from physai.sim.tasks.task import Task
 
-MAX_MEMBERS = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _OPTIONS = (
     "timestep",

@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -103,12 +104,26 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
             # The caller that connected this process also disconnects it.
             yield module
             return
+        before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
         _connect(module, address, processors)
+        # Ray's own handler prints a trace of this process and aborts it, with work still running.
+        _on_sigterm(_interrupt if before is signal.SIG_DFL else before)
         head: str = module.get_runtime_context().gcs_address
         try:
             yield module
         finally:
             _disconnect(module, head)
+            _on_sigterm(before)
+
+
+def _on_sigterm(handler: Any) -> None:
+    # Python handles signals in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def answers(address: str, *, timeout_s: float) -> bool:

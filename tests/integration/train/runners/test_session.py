@@ -313,6 +313,18 @@ class TestRefusal:
         assert expected in self.refused(["cartpole-swingup", "--out", str(folder), "--set", option], capsys)
         assert not folder.exists()
 
+    @pytest.mark.parametrize("extra", [[], ["--num-envs", "32"], ["--device", "cpu"]])
+    def test_groups_without_a_whole_episode(self, extra: list[str], tmp_path: Path, capsys: Captured) -> None:
+        words = ["--set", "advantage=grpo", "--out", str(tmp_path / "run"), *extra]
+        assert "set horizon=500" in self.refused(["cartpole-swingup", *words], capsys)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_weights_of_another_robot(self, run_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+        words = ["--init-from", str(run_folder), "--out", str(tmp_path / "new"), "--num-envs", "8"]
+        assert main(["train", "pendubot-swingup", *words]) == 2
+        assert "are for other observations or actions" in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == []
+
     def test_an_output_that_is_a_file(self, tmp_path: Path, capsys: Captured) -> None:
         (tmp_path / "run").write_text("")
         message = self.refused(["cartpole-swingup", "--out", str(tmp_path / "run"), *OPTIONS], capsys)

@@ -85,6 +85,20 @@ def test_a_killed_worker_node_or_run_loses_nothing(start_ray: StartRay, tmp_path
     assert states(workflow_runs.run(file)) == {"quick": "cached", "endless": "done"}
 
 
+@pytest.mark.slow
+def test_sigterm_stops_the_stages_and_says_so_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    file = write_workflow(tmp_path / "workflow.yaml", {"endless": endless()})
+    command = ["workflow", "run", str(file), "--folder", str(tmp_path / "run"), "--ray", "local"]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: workers_of(tmp_path / "run" / "new"))
+        process.terminate()
+        _, said = process.communicate()
+    assert said == ("endless: started\nstopped; run it again, which continues with the stages that have no result\n")
+    assert process.returncode == 130
+    until(lambda: no_process_of(tmp_path / "run"))
+
+
 @pytest.mark.exhaustive
 def test_results_are_those_of_this_computer_and_independent_stages_run_on_several_nodes(
     start_ray: StartRay, tmp_path: Path

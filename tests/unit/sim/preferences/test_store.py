@@ -48,6 +48,15 @@ def reopened(store: PreferenceStore) -> PreferenceStore:
     return PreferenceStore(store.path)
 
 
+@pytest.mark.parametrize("layout", [None, LAYOUT])
+def test_a_folder_is_no_database(layout: Layout | None, tmp_path: Path) -> None:
+    with pytest.raises(PreferenceError, match="is a folder, and a database is a file; name a file"):
+        PreferenceStore(tmp_path, layout=layout)
+    filled(tmp_path / "preferences.db").close()
+    with pytest.raises(PreferenceError, match=f"the database in it is {tmp_path / 'preferences.db'}"):
+        PreferenceStore(tmp_path, layout=layout)
+
+
 def test_segments_come_back(tmp_path: Path) -> None:
     store = filled(tmp_path / "db")
     again = PreferenceStore(tmp_path / "db").segments()

@@ -126,7 +126,8 @@ def described(generators: int | None, config: "TrainConfig") -> str:
     """What to add to the number of worlds."""
     if not generators:
         return ""
-    return f" on {generators} generators" + (f", staleness {config.staleness}" if config.staleness else "")
+    stale = f", staleness {config.staleness}" if config.staleness else ""
+    return f" on {generators} generator{'s' if generators > 1 else ''}{stale}"
 
 
 def totals(collector: "RolloutSource") -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
     actions = {"collect": _collect, "answer": _answer, "status": _status, "fit": _fit, "train": _train}
     document, lines = actions[arguments.action](arguments)
     print(json.dumps(document, indent=2) if arguments.json else printable("\n".join(lines)))
-    return 0
+    return 130 if document.get("interrupted") else 0
 
 
 def _collect(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
+from physai.sdk.base.errors import DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli import generators as generator_options
 from physai.train.cli.resume import require_built_in
@@ -194,12 +194,10 @@ def _train_in(
 ) -> int:
     import torch
 
-    from physai.sim.robots.check import unstable_servos
     from physai.train.runners import session
     from physai.train.runners.devices import choose_device
     from physai.train.runners.initial_weights import load_initial_weights
-    from physai.train.runners.run_config import begin_run, begin_session
-    from physai.train.runners.runner import Trainer, learner_threads
+    from physai.train.runners.runner import Trainer, check_settings, learner_threads
     from physai.train.runners.teacher import imitate_file
 
     generators = generator_options.checked_generators(arguments, config)
@@ -211,17 +209,7 @@ def _train_in(
     device = ranks.device(choose_device(arguments.device, config.engine))
     torch.set_num_threads(learner_threads(config))
     task = source.load()
-    if arguments.resume and ranks.leads:
-        begin_session(folder, generator_options.generator_origin(arguments, generators))
-    if not arguments.resume and ranks.leads:
-        sources = {"init_from": arguments.init_from, "teacher": arguments.teacher}
-        origin = {name: str(path) for name, path in sources.items() if path is not None}
-        origin |= generator_options.generator_origin(arguments, generators)
-        for note in begin_run(folder, source, config, task, origin=origin):
-            _say(note)
-        # A policy learns little from servos that tremble or explode, and no episode counts as diverged.
-        for finding in unstable_servos(task.robot, task.model):
-            _say(f"warning: {finding.about} {finding.text}; {finding.next_step} (physai robots check)")
+    check_settings(task, config, ranks=ranks.size)
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
     worlds += generator_options.described(generators, config)
     _say(
@@ -232,6 +220,9 @@ def _train_in(
         trainer = Trainer(task, config, device=device, ranks=ranks, source=rollouts)
         if arguments.init_from is not None:
             load_initial_weights(trainer, arguments.init_from)
+        if ranks.leads:
+            # Only now, so that what was refused leaves no run.
+            _begin(folder, source, trainer, arguments, generators)
         if arguments.teacher is not None and not arguments.resume:
             imitate_file(trainer, arguments.teacher, say=_say)
         outcome = session.run(
@@ -245,6 +236,26 @@ def _train_in(
     if ranks.leads:
         _report(arguments, folder, source, trainer, outcome)
     return 130 if outcome.interrupted else 0
+
+
+def _begin(
+    folder: Path, source: "RunTaskSource", trainer: "Trainer", arguments: argparse.Namespace, generators: int | None
+) -> None:
+    """Writes what a new run, or a session of an old one, keeps of its circumstances; warns of what learns badly."""
+    from physai.sim.robots.check import unstable_servos
+    from physai.train.runners.run_config import begin_run, begin_session
+
+    origin = generator_options.generator_origin(arguments, generators)
+    if arguments.resume:
+        begin_session(folder, origin)
+        return
+    sources = {"init_from": arguments.init_from, "teacher": arguments.teacher}
+    origin = {name: str(path) for name, path in sources.items() if path is not None} | origin
+    for note in begin_run(folder, source, trainer.config, trainer.task, origin=origin):
+        _say(note)
+    # A policy learns little from servos that tremble or explode, and no episode counts as diverged.
+    for finding in unstable_servos(trainer.task.robot, trainer.task.model):
+        _say(f"warning: {finding.about} {finding.text}; {finding.next_step} (physai robots check)")
 
 
 def _report(
@@ -267,14 +278,11 @@ def new_run(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     Raises:
         PhysaiError: there is no such task, a setting is wrong, or the folder holds a run.
     """
-    from physai.train.runners.checkpoint import CHECKPOINT_FILE
+    from physai.train.runners.run_config import require_no_run
 
     source, config = configured(arguments)
     folder = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
-    if (folder / CHECKPOINT_FILE).exists():
-        raise CheckpointError(
-            f"{folder} already holds a run; continue it with --resume {folder}, or give another --out"
-        )
+    require_no_run(folder, resumable=True)
     return folder, source, config
 
 
@@ -332,9 +340,9 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from dataclasses import replace
 
     from physai.sdk.evidence.preferences import preference_entries
+    from physai.sdk.policy.team_record import TEAM_KEY
     from physai.sim.robots import robot_names
     from physai.train.runners.run_config import load_config
-    from physai.train.teams.train import TEAM_KEY
 
     source, config, origin = load_config(arguments.resume)
     if TEAM_KEY in origin:

@@ -37,25 +37,19 @@ _PRINT_EVERY_S = 10.0
 
 def is_team(name: str | None) -> bool:
     """Whether `physai train` was given the name of a built-in team."""
-    from physai.sim.teams.registry import BUILT_IN
+    from physai.sim.tasks.registry import TEAMS
 
-    return name in BUILT_IN
+    return name in TEAMS
 
 
 def run_team(arguments: argparse.Namespace, config: "TrainConfig") -> int:
     """Trains a team; returns 0, or 130 when a signal ended it (what was learned is saved)."""
-    import torch
-
     from physai.sim.teams.registry import load_team
-    from physai.train.runners.runner import learner_threads
     from physai.train.teams.train import train_team
 
     refuse_options(arguments)
     team = load_team(arguments.task)
     folder: Path = arguments.out or Path("runs") / team.name / time.strftime("%Y%m%d-%H%M%S")
-    torch.set_num_threads(learner_threads(config))
-    worlds = f"{config.num_envs} worlds, seed {config.seed}"
-    _say(f"training {', '.join(team.members)} of {team.name} in {worlds}, into {folder}")
     printed_s = -_PRINT_EVERY_S
 
     def report(stats: Mapping[str, "IterationStats"]) -> None:
@@ -66,7 +60,7 @@ def run_team(arguments: argparse.Namespace, config: "TrainConfig") -> int:
             robots = "; ".join(f"{n} {s.reward_per_s:.3f}/s, success {s.success:.0%}" for n, s in stats.items())
             _say(f"iteration {first.iteration}  {first.env_steps / 1e6:.2f} M steps  {first.seconds:.0f} s  {robots}")
 
-    outcome = train_team(team, folder, config, time_budget_s=arguments.time_budget_s, report=report)
+    outcome = train_team(team, folder, config, time_budget_s=arguments.time_budget_s, report=report, say=_say)
     if arguments.json:
         print(json.dumps({"run": str(folder), "team": team.name, **vars(outcome)}))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from physai.sdk.base.errors import CheckpointError
 from physai.sdk.evidence.preferences import Preferences
 from physai.sim.policies.resolve import REFERENCE_FOLDER
 from physai.sim.preferences.store import PreferenceStore
@@ -21,9 +20,9 @@ from physai.train.preferences.fit import FitReport, fit_store
 from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.preferences.record import CurvePoint, origin, write_record
 from physai.train.runners import session
-from physai.train.runners.checkpoint import CHECKPOINT_FILE, LoadedRun, load_run
+from physai.train.runners.checkpoint import LoadedRun, load_run
 from physai.train.runners.initial_weights import load_initial_weights
-from physai.train.runners.run_config import RunTaskSource, begin_run, load_config, training_alone
+from physai.train.runners.run_config import RunTaskSource, begin_run, load_config, require_no_run, training_alone
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
 CRITIC_ITERATIONS = 10
@@ -97,8 +96,7 @@ def finetune(
         PreferenceError: the database is of another task, or has too few answers.
         ExportError: the reference cannot be exported.
     """
-    if (out / CHECKPOINT_FILE).exists():
-        raise CheckpointError(f"{out} already holds a run; give another --out")
+    require_no_run(out)
     loaded = load_run(run, task=task, robot=robot)
     source = load_config(run)[0].chosen(run, task=task, robot=robot)
     config = _config(loaded.config, settings)
@@ -111,8 +109,9 @@ def finetune(
             stated = _begun(out, source, config, loaded, store, (model, report))
             trainer, collector = _trainer(loaded.task, config, model, settings)
             load_initial_weights(trainer, run)
+            if collector.warm_up(trainer.learner, CRITIC_ITERATIONS):
+                say(f"{run} has no critic that foresees the task's reward; one was fitted to the reference first")
             keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste)
-            collector.warm_up(trainer.learner, CRITIC_ITERATIONS)
             ended = session.run(
                 trainer,
                 out,

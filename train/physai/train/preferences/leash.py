@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout, advantages, standardised
@@ -28,6 +28,8 @@ from physai.train.runners.runner import empty_rollout
 
 MAX_BETA, MIN_BETA = 1e3, 1e-3
 CRITIC_LEARNING_RATE = 3e-3
+FORESEEN = 0.5
+"""Share of the variance of the returns below which a critic does not know the reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +109,33 @@ class LeashedCollector(ScoringCollector):
         """Share of the latest variance of its returns that the critic of the learned reward foresaw."""
         self._played: Played | None = None
 
-    def warm_up(self, learner: Learner, rollouts: int) -> None:
-        """Fits the critic of the learned reward, which knows nothing, to rollouts of the reference."""
+    def warm_up(self, learner: Learner, rollouts: int) -> bool:
+        """Fits the critic of the learned reward, which knows nothing, to rollouts of the reference.
+
+        The learner's own critic is fitted, too, if it foresees little of the task's reward: one that a run was begun
+        without, because it was of another size, or one that learned another reward.
+
+        Returns:
+            Whether the learner's critic was fitted.
+        """
         self.learner.follow(learner)
-        task, config = self.env.task, self.config.segmented()
-        rollout = empty_rollout(self.learner.graph, task, config)
-        for _ in range(rollouts):
+        rollout = empty_rollout(self.learner.graph, self.env.task, self.config.segmented())
+        if not learner.critic_normaliser.count:
+            self.play(rollout)
+            assert self._reference is not None
+            self._reference.means(rollout)  # its memory goes on with the worlds
+            learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
+            self.learner.follow(learner)
+        optimiser: Any = None
+        for number in range(rollouts):
             self.collect(rollout)
+            target = advantages(rollout, self._gamma, self.config.gae_lambda)[1]
+            if number == 0 and foreseen(rollout.value, target) < FORESEEN:
+                optimiser = torch.optim.Adam(learner.ppo.critic.parameters(), lr=CRITIC_LEARNING_RATE)
+            if optimiser is not None:
+                self._fit(learner.ppo.critic, optimiser, rollout.critic.flatten(0, 1), target.flatten())
+                self.learner.follow(learner)
+        return optimiser is not None
 
     def play(self, rollout: Rollout) -> Played:
         if self._reference is None:
@@ -153,20 +175,23 @@ class LeashedCollector(ScoringCollector):
             second.bootstrap = torch.zeros_like(rollout.bootstrap)
             if len(played.final_critic):
                 second.bootstrap[played.cut] = self.critic(normaliser(played.final_critic)).squeeze(-1)
-            gamma = self.config.gamma(self.env.task.contract.timing.control_dt)
-            advantage, target = advantages(second, gamma, self.config.gae_lambda)
+            advantage, target = advantages(second, self._gamma, self.config.gae_lambda)
         self.explained = 1.0 - float((target - second.value).var() / target.var().clamp(min=1e-9))
-        self._fit_critic(rollout.critic.flatten(0, 1), target.flatten())
+        self._fit(self.critic, self._optimiser, rollout.critic.flatten(0, 1), target.flatten())
         return standardised(advantage, None)
 
-    def _fit_critic(self, inputs: Tensor, target: Tensor) -> None:
+    @property
+    def _gamma(self) -> float:
+        return self.config.gamma(self.env.task.contract.timing.control_dt)
+
+    def _fit(self, critic: nn.Module, optimiser: Any, inputs: Tensor, target: Tensor) -> None:
         for _ in range(self.config.epochs):
             for rows in torch.randperm(len(target), generator=self.generator).chunk(self.config.minibatches):
-                loss = (self.critic(inputs[rows]).squeeze(-1) - target[rows]).square().mean()
-                self._optimiser.zero_grad()
+                loss = (critic(inputs[rows]).squeeze(-1) - target[rows]).square().mean()
+                optimiser.zero_grad()
                 torch.autograd.backward(loss)
-                torch.nn.utils.clip_grad_norm_(self.critic.parameters(), self.config.max_grad_norm)
-                self._optimiser.step()
+                torch.nn.utils.clip_grad_norm_(critic.parameters(), self.config.max_grad_norm)
+                optimiser.step()
 
     @property
     def stop_reason(self) -> str | None:
@@ -175,3 +200,8 @@ class LeashedCollector(ScoringCollector):
         if self.kl <= leash.stop_factor * leash.target_kl:
             return None
         return f"KL {self.kl:.3g} nat exceeds {leash.stop_factor:g} times its target {leash.target_kl:g}"
+
+
+def foreseen(value: Tensor, target: Tensor) -> float:
+    """Share of the variance of returns that a critic foresaw; negative where their mean would have been better."""
+    return 1.0 - float((target - value).square().mean() / target.var().clamp(min=1e-9))

@@ -15,7 +15,7 @@ import torch
 from physai.sdk.base.errors import CheckpointError
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sim.preferences.answers import Method
-from physai.sim.preferences.store import PreferenceStore
+from physai.sim.preferences.store import DATABASE_FILE, PreferenceStore
 from physai.sim.preferences.teachers import Teacher
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
@@ -27,11 +27,9 @@ from physai.train.preferences.fit import MIN_ANSWERS, FitReport, FitSettings, fi
 from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners import session
-from physai.train.runners.checkpoint import CHECKPOINT_FILE
-from physai.train.runners.run_config import RunTaskSource, add_provenance, begin_run, training_alone
+from physai.train.runners.run_config import RunTaskSource, add_provenance, begin_run, require_no_run, training_alone
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
-DATABASE_FILE = "preferences.db"
 POINTS = 8
 """Points of the over-optimisation curve."""
 FIRST_SHARE = 0.25
@@ -65,6 +63,8 @@ class ScratchOutcome:
     ask_seconds: float
     """Drawing and choosing segments, and the simulated teacher [s]."""
     fit: FitReport
+    interrupted: bool
+    """Whether a signal ended it."""
 
 
 def schedule(labels: int, iterations: int) -> dict[int, int]:
@@ -164,8 +164,9 @@ def train_by_preferences(
         CheckpointError: `out` holds a run.
         PreferenceError: episodes are shorter than segments, or too few questions had an answer.
     """
-    if (out / CHECKPOINT_FILE).exists() or (out / DATABASE_FILE).exists():
-        raise CheckpointError(f"{out} already holds a run; give another --out")
+    require_no_run(out)
+    if (out / DATABASE_FILE).exists():
+        raise CheckpointError(f"{out} already holds the answers of a run that did not end; give another --out")
     task = source.load()
     config = replace(config, **without_stops(config))
     torch.set_num_threads(learner_threads(config))
@@ -228,4 +229,5 @@ def _train(
         fit_seconds=asker.fit_seconds,
         ask_seconds=asker.ask_seconds,
         fit=report,
+        interrupted=ended.interrupted,
     )

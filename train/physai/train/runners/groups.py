@@ -22,7 +22,7 @@ from torch import Tensor
 from physai.sim.envs.rng import episode_seeds
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
-from physai.train.config import ConfigError, TrainConfig
+from physai.train.config import TrainConfig
 from physai.train.runners.collector import Collector, Learner, Played
 
 EQUAL = 1e-6
@@ -43,17 +43,8 @@ class GroupCollector(OutcomeCollector):
     """Plays one whole episode in each world, the same in all worlds of a group."""
 
     def __init__(self, task: Task, config: TrainConfig, learner: Learner, *, num_threads: int) -> None:
-        """See `Collector`.
-
-        Raises:
-            ConfigError: the horizon is not an episode.
-        """
+        """See `Collector`; the horizon is an episode."""
         super().__init__(task, config, learner, num_threads=num_threads)
-        if config.horizon != self.env.episode_steps:
-            raise ConfigError(
-                f"advantage={config.advantage} plays whole episodes, which have {self.env.episode_steps} steps in "
-                f"{task.name}; horizon is {config.horizon}: set horizon={self.env.episode_steps}"
-            )
         self._rounds = 0
 
     def play(self, rollout: Rollout) -> Played:

@@ -19,6 +19,7 @@ from physai.sdk.contract.io import CONTRACT_FILE, load_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen
 from physai.sdk.policy.run_identity import MAX_FACTS_BYTES, Run
+from physai.sdk.policy.team_record import holds_team, require_one_robot
 from physai.sim.policies.kept_task import FOLDER, TWIN_FILE, keep_task, kept_task
 from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.tasks.task import Task
@@ -79,6 +80,23 @@ class RunTaskSource(TaskSource):
                 f"file names its path; copy that twin to {copy}"
             )
         return str(copy)
+
+
+def require_no_run(folder: Path, *, resumable: bool = False) -> None:
+    """Refuses a folder that a new run would overwrite.
+
+    Args:
+        folder: where the run is to go.
+        resumable: whether the verb that asks may continue a run that is there.
+
+    Raises:
+        CheckpointError: the folder holds a run, or those of a team.
+    """
+    if holds_team(folder):
+        raise CheckpointError(f"{folder} already holds the runs of a team; give another --out")
+    if (folder / CHECKPOINT_FILE).exists():
+        continued = f"continue it with --resume {folder}, or " if resumable else ""
+        raise CheckpointError(f"{folder} already holds a run; {continued}give another --out")
 
 
 @contextmanager
@@ -249,6 +267,7 @@ def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str
 
     Raises:
         CheckpointError: the folder is not a run folder, its configuration is damaged, or it is not that of its run.
+        TaskError: it is the folder of a team.
     """
     document, raw = _read_config(folder)
     run = None if document.run is None else recorded_run(document.run, raw["config"], folder / CONFIG_FILE)
@@ -260,6 +279,7 @@ def _read_config(folder: Path) -> tuple[_Config, dict[str, Any]]:
     """The configuration, and as it is written."""
     path = folder / CONFIG_FILE
     if not path.is_file():
+        require_one_robot(folder)
         raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
     try:
         with path.open("rb") as file:

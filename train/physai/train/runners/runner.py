@@ -81,6 +81,25 @@ def check_action_repeat(task: Task, config: TrainConfig) -> None:
         )
 
 
+def check_settings(task: Task, config: TrainConfig, *, ranks: int = 1) -> None:
+    """Refuses settings that do not go with the task or the number of processes, before anything is built.
+
+    Raises:
+        ConfigError: `check_action_repeat` refuses them, or groups of worlds do not play whole episodes in one process.
+    """
+    check_action_repeat(task, config)
+    if config.advantage == "gae":
+        return
+    if ranks > 1:
+        raise ConfigError(f"advantage={config.advantage} takes one process; start it without --gpus and torchrun")
+    steps = round(task.episode_length_s / (task.contract.timing.control_dt * config.action_repeat))
+    if config.horizon != steps:
+        raise ConfigError(
+            f"advantage={config.advantage} plays whole episodes, which have {steps} steps in {task.name}; horizon is "
+            f"{config.horizon}: set horizon={steps}"
+        )
+
+
 def device_engine(task: Task, config: TrainConfig, device: torch.device) -> "WarpDeviceEngine":
     """The worlds of a run with engine `warp`.
 
@@ -173,11 +192,11 @@ class Trainer:
             source: makes what collects the rollouts, given the learner; worlds in this process if None.
 
         Raises:
-            ConfigError: the engine steps worlds on the CPU and the device is another one.
+            ConfigError: see `check_settings`; or the engine steps worlds on the CPU and the device is another one.
         """
         self.task, self.config = task, config
         self.ranks = ranks or Ranks()
-        check_action_repeat(task, config)
+        check_settings(task, config, ranks=self.ranks.size)
         self.device = torch.device(device)
         if config.engine != "warp" and self.device.type != "cpu":
             raise ConfigError(f"engine {config.engine} steps worlds on the CPU; learning on {device} takes engine warp")
@@ -205,10 +224,6 @@ class Trainer:
         config = self.config
         ranks = self.ranks.beside() if config.overlap else self.ranks
         if config.advantage != "gae":
-            if ranks.size > 1:
-                raise ConfigError(
-                    f"advantage={config.advantage} takes one process; start it without --gpus and torchrun"
-                )
             return GroupCollector(self.task, config, self.learner, num_threads=engine_threads(config))
         if config.engine != "warp":
             made = Collector if config.reward == "task" else OutcomeCollector

@@ -129,7 +129,7 @@ def run(
         if outcome.interrupted and not resumable:
             outcome = replace(outcome, reason=CUT_OFF)
     if ranks.leads:
-        save_outcome(folder, _record(outcome))
+        save_outcome(folder, record_of(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
     return outcome
 
@@ -195,7 +195,8 @@ def _loop(
     )
 
 
-def _record(outcome: TrainingOutcome) -> Outcome:
+def record_of(outcome: TrainingOutcome) -> Outcome:
+    """What a run folder keeps of how its last session ended."""
     return Outcome(
         reason=outcome.reason,
         interrupted=outcome.interrupted,

@@ -4,24 +4,25 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from physai.sdk.base.errors import CheckpointError, TaskError
+import torch
+
+from physai.sdk.base.errors import TaskError
+from physai.sdk.policy.team_record import MEMBER_KEY, TEAM_KEY
 from physai.sim.tasks.registry import BUILT_IN
-from physai.sim.teams.registry import TEAM_FILE, save_team
+from physai.sim.teams.registry import save_team
 from physai.sim.teams.team import Team
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import save_policy
 from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
 from physai.train.runners.reporting import CsvSink, draw_learning_curve
-from physai.train.runners.run_config import RunTaskSource, begin_run, training_alone
-from physai.train.runners.runner import IterationStats
-from physai.train.runners.session import CUT_OFF, StopRequest, TrainingOutcome, stop_on_signal
-from physai.train.runners.summary import Outcome, save_outcome
+from physai.train.runners.run_config import RunTaskSource, begin_run, require_no_run, training_alone
+from physai.train.runners.runner import IterationStats, learner_threads
+from physai.train.runners.session import CUT_OFF, StopRequest, TrainingOutcome, record_of, stop_on_signal
+from physai.train.runners.summary import save_outcome
 from physai.train.teams.trainer import TeamTrainer
-
-TEAM_KEY, MEMBER_KEY = "team", "member"
-"""Entries of a run's provenance that name the team it was trained in, and the robot."""
 
 Report = Callable[[Mapping[str, IterationStats]], None]
 
@@ -34,6 +35,7 @@ def train_team(
     shared_critic: bool = True,
     time_budget_s: float | None = None,
     report: Report | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> TrainingOutcome:
     """Trains all robots of a team; Ctrl-C ends the run with what was learned.
 
@@ -44,6 +46,7 @@ def train_team(
         shared_critic: see `TeamTrainer`.
         time_budget_s: training time after which to stop [s].
         report: called after each iteration.
+        say: takes the line that says what is trained, once nothing was refused.
 
     Returns:
         How the run ended; its success is the share of episodes in which all robots succeeded.
@@ -59,10 +62,14 @@ def train_team(
                 f"member {name}: the task {task.name} is not built in, so a run folder could not name it; train with "
                 "physai.train.TeamTrainer and export its graphs"
             )
-    if (folder / TEAM_FILE).exists():
-        raise CheckpointError(f"{folder} already holds the runs of a team, which cannot be continued; choose another")
+    for path in (folder, *(folder / name for name in team.members)):
+        require_no_run(path)
+    torch.set_num_threads(learner_threads(config))
     with training_alone(folder):
         trainer = TeamTrainer(team, config, shared_critic=shared_critic)
+        if say is not None:
+            worlds = f"{config.num_envs} worlds, seed {config.seed}"
+            say(f"training {', '.join(team.members)} of {team.name} in {worlds}, into {folder}")
         for name, task in team.members.items():
             origin = {TEAM_KEY: team.name, MEMBER_KEY: name}
             begin_run(folder / name, RunTaskSource(task=task.name), config, task, origin=origin)
@@ -133,13 +140,5 @@ def _conclude(trainer: TeamTrainer, folder: Path, outcome: TrainingOutcome) -> N
     _save(trainer, folder)
     for name in trainer.team.members:
         # The success of a team is of no robot alone.
-        record = Outcome(
-            reason=outcome.reason,
-            interrupted=outcome.interrupted,
-            iterations=outcome.iterations,
-            env_steps=outcome.env_steps,
-            seconds=outcome.seconds,
-            success=None,
-        )
-        save_outcome(folder / name, record)
+        save_outcome(folder / name, record_of(replace(outcome, success=None)))
         draw_learning_curve(folder / name, f"{trainer.team.name}, {name}, seed {trainer.config.seed}")

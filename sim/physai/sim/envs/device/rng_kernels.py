@@ -29,6 +29,7 @@ def _word(seed: wp.uint64, step: wp.uint64, purpose: wp.uint64, number: int) -> 
 def episodes(
     base: wp.uint64, worlds: wp.array[wp.uint64], numbers: wp.array[wp.uint64], out: wp.array[wp.uint64]
 ) -> None:
+    """`physai.sim.envs.rng.episode_seeds`, one thread per world."""
     i = wp.tid()
     out[i] = _mix(base + worlds[i] * _GOLDEN + _mix(numbers[i] * _STREAM + _MIX_1))
 
@@ -37,6 +38,7 @@ def episodes(
 def uniform(
     seeds: wp.array[wp.uint64], steps: wp.array[wp.uint64], purpose: wp.uint64, out: wp.array2d[wp.float64]
 ) -> None:
+    """Numbers in [0, 1), one thread per world and number."""
     i, j = wp.tid()
     drawn = _word(seeds[i], steps[i % steps.shape[0]], purpose, j)
     out[i, j] = wp.float64(drawn >> wp.uint64(11)) * wp.float64(2.0**-53.0)
@@ -50,6 +52,7 @@ def normal(
     table: wp.array[wp.float32],
     out: wp.array2d[wp.float32],
 ) -> None:
+    """Standard normal numbers from a table, four from each word; one thread per world and number."""
     i, j = wp.tid()
     drawn = _word(seeds[i], steps[i % steps.shape[0]], purpose, j / 4)
     # The upper 14 bits of each quarter are the index into the table; the lowest quarter comes first.
