@@ -52,6 +52,8 @@ PRESETS: dict[str, TrainConfig] = {
 }
 # An episode has three targets; gates want 90 % of episodes in which all are met, under measured delays and loads.
 PRESETS["reach"] = replace(PRESETS["ur10e-reach"], stop_at_success=0.985)
+PRESETS["ur10e-reach:position"] = PRESETS["ur10e-reach"]
+PRESETS["reach:position"] = PRESETS["reach"]
 PRESETS["velocity"] = PRESETS["go2-velocity"]
 # The ground gets harder while more than half of the commands are met.
 PRESETS["velocity:terrain"] = replace(

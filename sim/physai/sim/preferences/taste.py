@@ -10,10 +10,16 @@ import numpy.typing as npt
 from physai.sdk.base.errors import unknown_name
 from physai.sim.engines.protocol import Array
 from physai.sim.preferences.segment import REWARD, PreferenceError
+from physai.sim.tasks import rotations
+from physai.sim.tasks.arm import TIP
 from physai.sim.tasks.common import target_rate_squared, target_squared
+from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.task import Task, Term, WorldView
 
 ELBOW = "elbow_height"
+TILT = "tool_tilt"
+DERIVED = ("xpos", "xquat")
+"""Derived fields of the physics that the measures read."""
 NEAR_M = 0.1
 """Distance at which `speed_near_goal` weighs a speed 1/e as much as at the goal."""
 _DISTANCE = "position_error_m"
@@ -58,14 +64,28 @@ def _elbow(task: Task) -> Callable[[WorldView], Array] | None:
     return elbow_height
 
 
+def _tilt(task: Task) -> Callable[[WorldView], Array] | None:
+    """Angle between the z axis of an arm's end effector and straight down [rad]; None without the site `ee`."""
+    site = mujoco.mj_name2id(task.model, mujoco.mjtObj.mjOBJ_SITE, TIP)
+    if task.contract.robot.base != "fixed" or site < 0:
+        return None
+    body, turned = int(task.model.site_bodyid[site]), Constant(np.array(task.model.site_quat[site])[None])
+
+    def tool_tilt(view: WorldView) -> Array:
+        quat = rotations.multiply(view.derived["xquat"][:, body], turned.like(view.qpos), view.xp)
+        # Of the rotation matrix R(q): -R[2, 2].
+        return view.xp.arccos(view.xp.clip(2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2) - 1.0, -1.0, 1.0))
+
+    return tool_tilt
+
+
 def measures(task: Task) -> dict[str, Term]:
     """The terms that a taste for a task may name, besides the task's own reward terms."""
     found: dict[str, Term] = {"joint_speed": joint_speed, "command_size": command_size, "command_rate": command_rate}
     if _DISTANCE in task.metrics:
         found["speed_near_goal"] = _speed_near(task.metrics[_DISTANCE])
-    elbow = _elbow(task)
-    if elbow is not None:
-        found[ELBOW] = elbow
+    of_arms = {ELBOW: _elbow(task), TILT: _tilt(task)}
+    found.update({name: measure for name, measure in of_arms.items() if measure is not None})
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.terms import CommandField, ObservationTerm
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
@@ -36,6 +36,10 @@ UR10E_FOLLOWING_ERROR = (0.45, 0.65, 1.0, 0.5, 0.5, 0.5)
 """Greatest following errors of a UR10e [rad]: twice the 0.21, 0.31, 0.49, 0.25, 0.23 and 0.22 rad in simulation with
 random full-scale commands, parameters and delays, before a joint exceeds its velocity limit. A policy that reaches its
 targets stays below 0.2 rad."""
+POSITION = "position"
+"""Preset in which the orientation of targets does not count."""
+_TURNING = ("angle", "fine_rotation")
+"""Reward terms of the orientation."""
 TARGET_INTERVAL_S = 4.0
 """Time after which the target is evaluated and a new one drawn [s]."""
 
@@ -133,6 +137,7 @@ def reach_task(
     decimation: int = 4,
     following_error: Sequence[float] | None = None,
     inset: float = 0.0,
+    oriented: bool = True,
 ) -> Task:
     """A reach task for any fixed-base arm with position servos and a site `ee`.
 
@@ -146,6 +151,8 @@ def reach_task(
         following_error: limit of the distance between commanded and measured position of each joint [rad]; None for
             `STRETCHED` times the error at which its servo saturates.
         inset: share of a joint's range by which commands stay away from its limits.
+        oriented: whether the orientation of the target counts, too, which leaves an arm of six joints no choice how to
+            stand.
 
     Raises:
         TaskError: the robot has no site `ee`, or a joint to command has no position servo.
@@ -164,8 +171,11 @@ def reach_task(
         upper=(*targets.upper, 1.0, 1.0, 1.0, 1.0),
     )
 
+    def placed(view: WorldView) -> Array:
+        return error.distance(view) < TOLERANCE_M
+
     def reached(view: WorldView) -> Array:
-        return (error.distance(view) < TOLERANCE_M) & (error.angle(view) < TOLERANCE_RAD)
+        return placed(view) & (error.angle(view) < TOLERANCE_RAD)
 
     def fine_position(view: WorldView) -> Array:
         return view.xp.exp(-error.distance(view) / 0.05)
@@ -175,9 +185,19 @@ def reach_task(
         return view.xp.exp(-error.angle(view) / 0.2) * view.xp.exp(-error.distance(view) / 0.1)
 
     joints = len(home)
+    rewards = {
+        "distance": RewardTerm(term=error.distance, weight=-1.0),
+        "angle": RewardTerm(term=error.angle, weight=-0.3),
+        "fine_position": RewardTerm(term=fine_position, weight=1.0),
+        "fine_rotation": RewardTerm(term=fine_rotation, weight=1.0),
+        "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
+        "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
+        "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
+    }
+    within = "2 cm and 0.1 rad" if oriented else "2 cm"
     return Task(
         name=name,
-        summary="bring the end effector to a commanded pose within 2 cm and 0.1 rad",
+        summary=f"bring the end effector to a commanded {'pose' if oriented else 'position'} within {within}",
         robot=robot,
         model=model,
         contract=arm_contract(
@@ -194,16 +214,8 @@ def reach_task(
         episode_length_s=3 * TARGET_INTERVAL_S,
         reset=near(home, start_spread(robot.spec, names)),
         reset_draws=joints,
-        rewards={
-            "distance": RewardTerm(term=error.distance, weight=-1.0),
-            "angle": RewardTerm(term=error.angle, weight=-0.3),
-            "fine_position": RewardTerm(term=fine_position, weight=1.0),
-            "fine_rotation": RewardTerm(term=fine_rotation, weight=1.0),
-            "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
-            "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
-            "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
-        },
-        success=Success(condition=reached, text="within 2 cm and 0.1 rad when 4 s are over"),
+        rewards={name: term for name, term in rewards.items() if oriented or name not in _TURNING},
+        success=Success(condition=reached if oriented else placed, text=f"within {within} when 4 s are over"),
         critic=_critic(error, home, robot.spec.joint_index(names)),
         critic_size=2 * joints + len(names) + 8,
         command=targets.draw,
@@ -218,8 +230,18 @@ def reach_task(
     )
 
 
-def ur10e_reach(robot: Robot | None = None) -> Task:
+def _oriented(task: str, preset: str | None) -> bool:
+    if preset not in (None, POSITION):
+        raise unknown_name(f"preset of {task}", preset, [POSITION])
+    return preset is None
+
+
+def ur10e_reach(robot: Robot | None = None, preset: str | None = None) -> Task:
     """UR10e with the target box of NVIDIA's Deploy-Reach-UR10e task.
+
+    Args:
+        robot: a UR10e; the built-in one if None.
+        preset: `position` for targets whose orientation does not count.
 
     Targets lie within (0.8875, -0.225, 0.2) ± (0.25, 0.125, 0.1) m in the base frame, with the tool pointing down
     within π/6 rad and rotated about the vertical by up to 2π/3 rad.
@@ -236,13 +258,18 @@ def ur10e_reach(robot: Robot | None = None) -> Task:
             tilt=(math.pi / 6, math.pi / 6, 2 * math.pi / 3),
         ),
         following_error=UR10E_FOLLOWING_ERROR if robot.spec == known.spec else None,
+        oriented=_oriented("ur10e-reach", preset),
     )
 
 
-def reach(robot: Robot | None = None) -> Task:
+def reach(robot: Robot | None = None, preset: str | None = None) -> Task:
     """Any arm with position servos and a site `ee`; targets are poses that it can reach, near its home pose.
 
     The policy commands the joints between base and end effector. The physics step is that of the robot's model.
+
+    Args:
+        robot: the arm; a UR10e if None.
+        preset: `position` for targets whose orientation does not count.
     """
     robot = robot or load_robot("ur10e")
     workspace = sampled_workspace(robot.model, TIP)
@@ -256,4 +283,5 @@ def reach(robot: Robot | None = None) -> Task:
         physics_dt=step,
         decimation=max(1, round(CONTROL_DT / step)),
         inset=INSET,
+        oriented=_oriented("reach", preset),
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.foreign_arm import write_foreign_arm
 
-from physai.sdk.base.errors import PhysaiError, TaskError
+from physai.sdk.base.errors import PhysaiError, TaskError, UnknownNameError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.robots.importing.actuation import Servos
@@ -83,6 +83,32 @@ def test_targets_are_in_the_frame_in_which_the_policy_sees_them(tmp_path: Path) 
     there = replace(worlds.view, commands={COMMAND: np.stack([*position, *turn], axis=1)}, shared={})
     assert task.metrics["position_error_m"](there) == pytest.approx(0.0, abs=1e-6)
     assert task.metrics["orientation_error_rad"](there) == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["reach", "ur10e-reach"])
+def test_with_the_preset_position_the_orientation_does_not_count(name: str) -> None:
+    pose, position = load_task(name), load_task(name, preset="position")
+    assert list(position.rewards) == [term for term in pose.rewards if term not in ("angle", "fine_rotation")]
+    assert position.contract == pose.contract
+    worlds = Environment(position, 2, seed=0)
+    worlds.reset()
+    tip = mujoco.mj_name2id(position.model, mujoco.mjtObj.mjOBJ_SITE, "ee")
+    # The UR10e's base stands at the origin of the world. A quarter turn about any axis is more than 0.1 rad.
+    here = worlds.view.derived["site_xpos"][:, tip]
+    turned = np.tile([np.cos(np.pi / 4), np.sin(np.pi / 4), 0.0, 0.0], (2, 1))
+    there = replace(worlds.view, commands={COMMAND: np.concatenate([here, turned], axis=1)}, shared={})
+    assert position.metrics["position_error_m"](there) == pytest.approx(0.0, abs=1e-6)
+    assert position.success.condition(there).tolist() == [True, True]
+    assert pose.success.condition(there).tolist() == [False, False]
+    away = replace(
+        there, commands={COMMAND: np.concatenate([here + np.array([0.0, 0.0, 0.03]), turned], axis=1)}, shared={}
+    )
+    assert position.success.condition(away).tolist() == [False, False]
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="preset of reach"):
+        load_task("reach", preset="positions")
 
 
 def test_no_target_lies_behind_what_stands_in_the_way() -> None:

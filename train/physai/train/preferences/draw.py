@@ -13,7 +13,7 @@ from physai.sim.engines.protocol import Array, Stage
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
 from physai.sim.preferences.segment import REWARD, Layout, PreferenceError, Segment
-from physai.sim.preferences.taste import measures, term_names
+from physai.sim.preferences.taste import DERIVED, measures, term_names
 from physai.sim.tasks.task import RewardTerm, Task, Term, WorldView
 from physai.train.models.numpy_policy import as_tensors, seeded
 from physai.train.models.policy_graph import PolicyGraph
@@ -79,7 +79,7 @@ def _tapped(task: Task) -> tuple[Task, dict[str, _Tap]]:
         task,
         rewards=everything,
         stage=max(task.stage, Stage.POSITION),
-        derived=tuple(dict.fromkeys((*task.derived, "xpos"))),
+        derived=tuple(dict.fromkeys((*task.derived, *DERIVED))),
     )
     return tapped, taps
 
