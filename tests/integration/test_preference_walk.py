@@ -5,6 +5,7 @@ The person at the page is scripted and likes gentle motions; the browser, the se
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.support.chromium import needs_chromium
-from tests.support.preference_person import answer_gently, gentler, speed
+from tests.support.preference_person import answer_pairs, less, speed, tilt
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.bundle.manifest import read_bundle
@@ -22,6 +23,8 @@ from physai.sim.preferences.store import PreferenceStore
 from physai.sim.service.process import ServiceProcess
 
 PAIRS = 60
+SEGMENT_S = 2.0
+"""Of the arm's motions [s]."""
 GATES = """
 success: {max_episodes: 192}
 non_inferiority: {max_episodes: 192}
@@ -34,14 +37,16 @@ def physai(*words: str | Path, codes: tuple[int, ...] = (0,)) -> None:
     assert main([str(word) for word in words]) in codes
 
 
-def collect_and_answer(run: Path, folder: Path) -> PreferenceStore:
+def collect_and_answer(
+    run: Path, folder: Path, dislike: Callable[[dict[str, Any]], float] = speed, *, segment_s: float = 1.0
+) -> PreferenceStore:
     """Sixty pairs of a run's motions, answered on the page, each stored once and as it was given."""
     database = folder / "answers.db"
-    physai("prefer", "collect", run, "--out", database, "--pairs", str(PAIRS), "--segment-s", "1")
+    physai("prefer", "collect", run, "--out", database, "--pairs", str(PAIRS), "--segment-s", str(segment_s))
     service = ServiceProcess(folder / "data", workers=0, preferences=database)
     service.start()
     try:
-        given = answer_gently(service.url, "ann", PAIRS)
+        given = answer_pairs(service.url, "ann", PAIRS, dislike)
     finally:
         service.stop()
     store = PreferenceStore(database)
@@ -79,6 +84,13 @@ def encoded(poses: npt.NDArray[np.float32]) -> dict[str, Any]:
     return {"dt": 0.5, "frames": len(poses), "bodies": 1, "poses": base64.b64encode(poses.tobytes()).decode()}
 
 
+def test_a_person_who_likes_a_tool_that_points_down() -> None:
+    """By hand: upright, on its head after half a turn about x, and level after a quarter turn about y."""
+    turns = [[1, 0, 0, 0], [0, 1, 0, 0], [0.5**0.5, 0, 0.5**0.5, 0]]
+    poses = [np.array([[0, 0, 0, *turn]], "<f4") for turn in turns]
+    assert [tilt(encoded(pose)) for pose in poses] == pytest.approx([np.pi, 0.0, np.pi / 2], abs=1e-3)
+
+
 def test_a_person_who_likes_gentle_motions() -> None:
     """By hand: a body that turns by 90° about x and moves by 3 m, in one step of half a second."""
     still = np.array([[0, 0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]], "<f4")
@@ -86,7 +98,7 @@ def test_a_person_who_likes_gentle_motions() -> None:
     slow, fast = (speed(encoded(poses)) for poses in (still, moved))
     assert slow == pytest.approx(0.0, abs=1e-3)
     assert fast == pytest.approx(2.0 * (3.0 + np.pi / 2), rel=1e-3)
-    assert [gentler(slow, fast), gentler(fast, slow), gentler(fast, fast)] == ["left", "right", "equal"]
+    assert [less(slow, fast), less(fast, slow), less(fast, fast)] == ["left", "right", "equal"]
 
 
 @pytest.mark.slow
@@ -112,4 +124,27 @@ def test_sixty_answers_become_a_bundle(tmp_path: Path, capsys: pytest.CaptureFix
     card = capsys.readouterr().out
     assert store.digest() in card
     assert "| answers | 60 |" in card
+    store.close()
+
+
+@pytest.mark.exhaustive
+@needs_chromium
+def test_an_arm_learns_how_its_tool_is_to_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tutorial, with a person who likes a tool that points down, which the task leaves open."""
+    run, tuned = tmp_path / "reach", tmp_path / "liked"
+    physai("train", "ur10e-reach", "--preset", "position", "--out", run, "--time-budget-s", "900")
+    physai("export", run)
+    store = collect_and_answer(run, tmp_path, tilt, segment_s=SEGMENT_S)
+    physai("finetune", run, "--preferences", store.path, "--out", tuned, "--taste", "tool_tilt=-1")
+    record = json.loads((tuned / "preferences.json").read_text())
+    before, after = (record[name]["taste"] for name in ("before", "after"))
+    assert after - before >= 0.1 * abs(before)
+    physai("export", tuned)
+    verdict = validate_and_bundle(tuned, tmp_path, store)
+    # Whether a loss of up to three percent is no worse than five, 192 pairs of episodes need not tell.
+    (compared,) = (found for found in verdict.gates if found.gate == "non-inferiority")
+    assert compared.outcome is not VerdictOutcome.FAIL
+    for policy, film in ((run, "before.mp4"), (tuned, "after.mp4")):
+        physai("play", policy, "--video", tmp_path / film)
+    assert (tmp_path / "before.mp4").read_bytes() != (tmp_path / "after.mp4").read_bytes()
     store.close()

@@ -1,6 +1,7 @@
 """A person who compares motions on the page of preferences, scripted: looks at what the page loaded, presses keys."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,41 @@ return document.getElementById('main').ariaBusy === 'false' && pair && motions[p
 """
 
 
+def _poses(motion: dict[str, Any]) -> npt.NDArray[np.float32]:
+    """Positions [m] and orientations (wxyz) of the bodies, shape (frames, bodies, 7)."""
+    poses: npt.NDArray[np.float32] = np.frombuffer(base64.b64decode(motion["poses"]), "<f4")
+    return poses.reshape(motion["frames"], motion["bodies"], 7)
+
+
+def tilt(motion: dict[str, Any]) -> float:
+    """Mean angle between the z axis of the last body and straight down [rad]."""
+    quat = _poses(motion)[:, -1, 3:]
+    return float(np.arccos((2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2) - 1.0).clip(-1.0, 1.0)).mean())
+
+
 def speed(motion: dict[str, Any]) -> float:
     """Sum over bodies of their mean speeds, of position [m/s] and of orientation [rad/s]."""
-    poses: npt.NDArray[np.float32] = np.frombuffer(base64.b64decode(motion["poses"]), "<f4")
-    poses = poses.reshape(motion["frames"], motion["bodies"], 7)
+    poses = _poses(motion)
     travelled = np.linalg.norm(np.diff(poses[..., :3], axis=0), axis=-1)
     cosine = np.abs(np.sum(poses[1:, :, 3:] * poses[:-1, :, 3:], axis=-1)).clip(max=1.0)
     steps = travelled + 2.0 * np.arccos(cosine)
     return float(steps.sum(axis=1).mean() / motion["dt"])
 
 
-def gentler(left: float, right: float) -> str:
-    """What someone who likes slow motions answers."""
+def less(left: float, right: float) -> str:
+    """What someone answers who likes little of something."""
     if abs(left - right) <= LIKE * max(left, right):
         return "equal"
     return "left" if left < right else "right"
 
 
-def answer_gently(url: str, rater: str, pairs: int, picture: Path | None = None) -> list[tuple[int, str]]:
+def answer_pairs(
+    url: str,
+    rater: str,
+    pairs: int,
+    dislike: Callable[[dict[str, Any]], float] = speed,
+    picture: Path | None = None,
+) -> list[tuple[int, str]]:
     """Answers pairs on the page of the service at a URL by keys; returns each pair's number and the answer given."""
     given: list[tuple[int, str]] = []
     with chromium() as browser:
@@ -63,7 +81,7 @@ def answer_gently(url: str, rater: str, pairs: int, picture: Path | None = None)
         browser.find_element(By.ID, "rater").send_keys(rater, Keys.ENTER)
         for number in range(pairs):
             shown = _until(browser, lambda number=number: _question(browser, number + 1))
-            choice = gentler(speed(shown["left"]), speed(shown["right"]))
+            choice = less(dislike(shown["left"]), dislike(shown["right"]))
             if picture is not None and number == 1:
                 browser.save_screenshot(str(picture))
             ActionChains(browser).send_keys(KEYS[choice]).perform()

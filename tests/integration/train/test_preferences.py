@@ -61,8 +61,8 @@ def test_answers_come_from_the_taste(database: Path) -> None:
     for answer in store.answers():
         pair = pairs[answer.pair]
         forces = [segments[number].terms[:, column].sum() for number in (pair.first, pair.second)]
-        gentler = "first" if forces[0] < forces[1] else "second"
-        assert (answer.preference == gentler) == (answer.rater == "simulated-perfect")
+        less = "first" if forces[0] < forces[1] else "second"
+        assert (answer.preference == less) == (answer.rater == "simulated-perfect")
     store.close()
 
 

@@ -1,7 +1,7 @@
 """Preferences: training by simulated answers against the true reward, active questions, fine-tuning for a taste."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import TEACHERS
 from physai.sim.tasks.task import Task
 from physai.train.bench.prefer_answers import REACHED, active_over_random, pool_and_new, teacher_accuracy
+from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.preferences.ask import answer_simulated
 from physai.train.preferences.collect import collect
@@ -25,15 +26,36 @@ from physai.train.runners.checkpoint import load_run
 from physai.train.runners.run_config import RunTaskSource, begin_run
 from physai.train.runners.runner import Trainer, evaluate_graph, learner_threads
 
-TASKS = ("cartpole-swingup",)
 LABELS = 200
 ITERATIONS = 180
-TASTE = {"command_size": -1.0}
-"""What fine-tuning is to bring: smaller forces."""
 WEIGHT = 4.0
 """Of the learned reward in fine-tuning."""
 MARGIN = 0.05
 """Share of successes that fine-tuning may lose."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task, and what fine-tuning is to bring."""
+
+    taste: Mapping[str, float]
+    preset: str | None = None
+
+    def source(self, task: str) -> RunTaskSource:
+        """The task as a run records it."""
+        return RunTaskSource(task=task, robot=None, preset=self.preset)
+
+    def config(self, task: str) -> TrainConfig:
+        """The task's settings."""
+        return preset_for(task, self.preset)
+
+
+TASKS = {
+    # Smaller forces.
+    "cartpole-swingup": Case(taste={"command_size": -1.0}),
+    # A tool that points down, where only its position is asked for.
+    "ur10e-reach": Case(taste={"tool_tilt": -1.0}, preset="position"),
+}
 
 
 class Note(Protocol):
@@ -62,7 +84,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         found.setdefault(name, (unit, peer, []))[2].append(value)
         report(f"{name}: {value:.4g} {unit}")
 
-    for task in options.chosen(TASKS):
+    for task in options.chosen(tuple(TASKS)):
         for seed in range(1 if options.quick else options.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 true_return = _true(task, seed, Path(folder) / "true", size)
@@ -73,7 +95,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
     results = [
         BenchmarkResult(name=name, unit=unit, peer=peer, runs=tuple(runs)) for name, (unit, peer, runs) in found.items()
     ]
-    for task in options.chosen(TASKS):
+    for task in options.chosen(tuple(TASKS)):
         if f"active_over_random.{task}" not in found:
             why = f"no method reached {REACHED:.0%} of new pairs with {size.labels} labels"
             results.append(BenchmarkResult(name=f"active_over_random.{task}", unit="1", runs=(), missing=why))
@@ -94,16 +116,13 @@ def _answers(
         note(f"answered.{name}.{task}", "1", answered)
 
 
-def _source(task: str) -> RunTaskSource:
-    return RunTaskSource(task=task, robot=None, preset=None)
-
-
 def _true(task: str, seed: int, folder: Path, size: _Size) -> float:
     """Trains with the task's own reward as long as with preferences; returns the mean return of an episode."""
-    config = replace(preset_for(task), iterations=size.iterations, seed=seed, stop_at_success=None)
+    case = TASKS[task]
+    config = replace(case.config(task), iterations=size.iterations, seed=seed, stop_at_success=None)
     config = replace(config, num_envs=size.worlds or config.num_envs)
     torch.set_num_threads(learner_threads(config))
-    source = _source(task)
+    source = case.source(task)
     loaded = source.load()
     begin_run(folder, source, config, loaded)
     trainer = Trainer(loaded, config)
@@ -114,10 +133,11 @@ def _true(task: str, seed: int, folder: Path, size: _Size) -> float:
 def _scratch(
     task: str, seed: int, folder: Path, size: _Size, true_return: float, note: Note, report: ProgressCallback
 ) -> None:
-    config = replace(preset_for(task), iterations=size.iterations, seed=seed)
+    case = TASKS[task]
+    config = replace(case.config(task), iterations=size.iterations, seed=seed)
     config = replace(config, num_envs=size.worlds or config.num_envs)
     outcome = train_by_preferences(
-        _source(task),
+        case.source(task),
         config,
         folder,
         teacher=TEACHERS["perfect"],
@@ -134,13 +154,13 @@ def _scratch(
 
 def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: ProgressCallback) -> None:
     """Fine-tunes the policy of the true reward for a taste."""
-    reference, database = folder / "true", folder / "taste.db"
+    reference, database, taste = folder / "true", folder / "taste.db", TASKS[task].taste
     collect(reference, database, pairs=size.labels, method="random", seconds=0.5, seed=seed, repeats=0.0, explore=True)
     store = PreferenceStore(database)
-    answer_simulated(store, TEACHERS["perfect"], rater="perfect", taste=TASTE, seed=seed)
+    answer_simulated(store, TEACHERS["perfect"], rater="perfect", taste=taste, seed=seed)
     store.close()
     settings = FinetuneSettings(iterations=size.tuning, seed=seed, weight=WEIGHT)
-    finetune(reference, database, folder / "tuned", settings=settings, taste=TASTE, say=report)
+    finetune(reference, database, folder / "tuned", settings=settings, taste=taste, say=report)
     before, after = load_run(reference), load_run(folder / "tuned")
     repeat = before.config.action_repeat
     old, new = (judge(r.graph, r.task, episodes=size.episodes, action_repeat=repeat) for r in (before, after))
@@ -148,10 +168,10 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     report(f"success {rates[0]:.3f} to {rates[1]:.3f}, return {old.episode_return:.2f} to {new.episode_return:.2f}")
     note(f"success_change.{task}", "1", rates[1] - rates[0])
     note(f"noninferior.{task}", "1", float(rates[1] >= rates[0] - MARGIN))
-    note(f"taste_gain.{task}", "1", (new.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE)))
+    note(f"taste_gain.{task}", "1", (new.taste(taste) - old.taste(taste)) / abs(old.taste(taste)))
     # The task's own reward may like the same: what as much training brings without the answers.
-    finetune(reference, database, folder / "control", settings=replace(settings, weight=0.0), taste=TASTE, say=report)
+    finetune(reference, database, folder / "control", settings=replace(settings, weight=0.0), taste=taste, say=report)
     control = load_run(folder / "control")
     plain = judge(control.graph, control.task, episodes=size.episodes, action_repeat=repeat)
-    gain = (plain.taste(TASTE) - old.taste(TASTE)) / abs(old.taste(TASTE))
+    gain = (plain.taste(taste) - old.taste(taste)) / abs(old.taste(taste))
     note(f"taste_gain_without_preferences.{task}", "1", gain)
