@@ -17,12 +17,13 @@ import pytest
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.train.algorithms.ppo import UpdateStats
-from physai.train.config import TrainConfig
+from physai.train.config import ConfigError, TrainConfig
 from physai.train.runners import eval_scheduler, session
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.reporting import CsvSink
 from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import IterationStats, Trainer
+from physai.train.workflow import train
 
 Captured = pytest.CaptureFixture[str]
 
@@ -329,6 +330,12 @@ class TestRefusal:
         (tmp_path / "run").write_text("")
         message = self.refused(["cartpole-swingup", "--out", str(tmp_path / "run"), *OPTIONS], capsys)
         assert "cannot write run folder" in message
+
+
+def test_what_python_cannot_train_leaves_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="set horizon=500"):
+        train("cartpole-swingup", tmp_path / "run", config=replace(CONFIG, advantage="grpo", group=4))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_settings_can_be_listed(capsys: Captured) -> None:

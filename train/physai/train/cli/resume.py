@@ -1,8 +1,10 @@
 """What `physai train --resume` asks of the user."""
 
+import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import PhysaiError, TaskError
 
 
 def require_built_in(task: str, run: Path) -> None:
@@ -19,3 +21,12 @@ def require_built_in(task: str, run: Path) -> None:
         f"{run} was trained with the task file {task[:256]!r}, and no Python file is run because another file names "
         f"it; {ways}: physai train TASK --resume {run}"
     )
+
+
+def require_no_settings(arguments: argparse.Namespace, names: Iterable[str]) -> None:
+    """Raises PhysaiError if one of these options, `--set` or `--deterministic` was given: a run keeps its settings."""
+    fixed = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
+    fixed += [f"--set {option}" for option in arguments.options]
+    fixed += ["--deterministic"] if arguments.deterministic else []
+    if fixed:
+        raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")

@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _new(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
     from physai.sim.tasks.registry import BUILT_IN
-    from physai.train.cli.train import option_pair
+    from physai.train.cli.settings import option_pair
     from physai.train.config import read_settings
     from physai.train.sweep.folder import Base
     from physai.train.sweep.plan import load_sweep, setting_text

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.errors import DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli import generators as generator_options
-from physai.train.cli.resume import require_built_in
+from physai.train.cli.resume import require_built_in, require_no_settings
+from physai.train.cli.settings import option_pair
 from physai.train.cli.train_team import is_team, run_team, team_config
 
 if TYPE_CHECKING:
@@ -109,13 +110,14 @@ def _add_trackers(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains, alone or as one rank of several; returns 0, or 130 when a signal ended it (its checkpoint is saved)."""
+    from physai.sdk.policy.team_record import holds_team
+
     if "help" in arguments.options:
         return _print_settings(arguments)
     if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
-    if is_team(arguments.task):
-        return run_team(arguments, team_config(arguments, dict(option_pair(text) for text in arguments.options)))
-
+    if is_team(arguments.task) or (arguments.resume is not None and holds_team(arguments.resume)):
+        return run_team(arguments)
     if arguments.seeds is not None:
         return _each_seed(arguments)
     return _run_one(arguments)
@@ -347,8 +349,8 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     source, config, origin = load_config(arguments.resume)
     if TEAM_KEY in origin:
         raise PhysaiError(
-            f"{arguments.resume} learned in the team {origin[TEAM_KEY]}, whose runs are not continued; --init-from "
-            f"{arguments.resume} begins a run of this robot alone with what it learned"
+            f"{arguments.resume} learned in the team {origin[TEAM_KEY]}; continue all its robots with --resume "
+            f"{arguments.resume.resolve().parent}, or this one alone in a new run with --init-from {arguments.resume}"
         )
     if preference_entries(origin):
         raise PhysaiError(
@@ -361,11 +363,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
         kept += (
             ["preset", "twin"] if source.robot and source.robot not in robot_names() else ["robot", "preset", "twin"]
         )
-    fixed = [f"--{n.replace('_', '-')}" for n in kept if getattr(arguments, n) is not None]
-    fixed += [f"--set {option}" for option in arguments.options]
-    fixed += ["--deterministic"] if arguments.deterministic else []
-    if fixed:
-        raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
+    require_no_settings(arguments, kept)
     if not arguments.task:
         require_built_in(source.task, arguments.resume)
     named = arguments.task and not Path(arguments.task).is_dir()
@@ -379,27 +377,14 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     return arguments.resume, source, config
 
 
-def option_pair(text: str) -> tuple[str, str]:
-    """Name and value of a `--set KEY=VALUE`.
-
-    Raises:
-        PhysaiError: it has no `=`.
-    """
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise PhysaiError(f"--set {text}: expected key=value")
-    return key.strip().replace("-", "_"), value.strip()
-
-
 def _print_settings(arguments: argparse.Namespace) -> int:
     """Prints all settings, with the values that they have for the named task and the other options."""
     from physai.train.config import describe_settings
 
     arguments.options = [text for text in arguments.options if text != "help"]
-    if is_team(arguments.task):
-        config = team_config(arguments, dict(option_pair(text) for text in arguments.options))
-    else:
-        config = configured(arguments)[1] if arguments.task else None
+    config = None
+    if arguments.task:
+        config = team_config(arguments) if is_team(arguments.task) else configured(arguments)[1]
     print(describe_settings(config))
     return 0
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 MAX_CHECKPOINT_BYTES = 4 << 30
 
-_MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
+MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
 """Errors that torch and the environment raise for state of the wrong shape or type."""
 
 
@@ -82,27 +82,36 @@ def save_policy(folder: Path, learner: Learner, *, iteration: int, env_steps: in
 
 
 def _write(folder: Path, state: Mapping[str, Any]) -> None:
+    write_state(folder / CHECKPOINT_FILE, {**state, "run": run_id(folder)})
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Replaces a file with tensors, numbers and text; see `read_state`.
+
+    Raises:
+        CheckpointError: it cannot be written; the previous one is kept.
+    """
     data = io.BytesIO()
-    torch.save({"format_version": FORMAT_VERSION, **state, "run": _run_id(folder)}, data)
+    torch.save({"format_version": FORMAT_VERSION, **state}, data)
     if data.tell() > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(
             f"the checkpoint would have {data.tell()} bytes, the limit is {MAX_CHECKPOINT_BYTES}; use fewer worlds"
         )
     try:
-        write_atomic(folder / CHECKPOINT_FILE, data.getvalue())
+        write_atomic(path, data.getvalue())
     except OSError as error:
-        kept = "the previous one is kept" if (folder / CHECKPOINT_FILE).exists() else "there is no previous one"
-        raise CheckpointError(f"cannot save checkpoint in {folder}: {error.strerror or error}; {kept}") from error
+        kept = "the previous one is kept" if path.exists() else "there is no previous one"
+        raise CheckpointError(f"cannot save checkpoint in {path.parent}: {error.strerror or error}; {kept}") from error
 
 
-def _run_id(folder: Path) -> str:
-    """Id of the run that a folder is of; empty if it names none, or is none yet."""
+def run_id(folder: Path) -> str:
+    """Identity of the run that a folder is of; empty if it names none, or is none yet."""
     return load_config(folder)[2].get(ID_KEY, "") if (folder / CONFIG_FILE).exists() else ""
 
 
 def _require_run(saved: str, folder: Path) -> None:
     """Raises CheckpointError for the checkpoint of another run than its folder is of."""
-    stated = _run_id(folder)
+    stated = run_id(folder)
     if saved != stated:
         raise CheckpointError(
             f"{folder / CHECKPOINT_FILE} is of {_named(saved)}, {folder / CONFIG_FILE} of {_named(stated)}; restore "
@@ -128,12 +137,19 @@ def _state(trainer: Trainer, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "env_steps": trainer.env_steps,
         "seconds": trainer.seconds,
         "diverged_episodes": trainer.diverged_episodes,
-        **_learned(trainer.learner),
-        "optimizer": trainer.learner.ppo.optimizer.state_dict(),
-        "learning_rate": trainer.learner.ppo.learning_rate,
-        "generator": trainer.generator.get_state(),
+        **learner_state(trainer.learner, trainer.generator),
         **parts[0],
         "other_ranks": list(parts[1:]),
+    }
+
+
+def learner_state(learner: Learner, order: torch.Generator) -> dict[str, Any]:
+    """What a learner continues from; `order` draws its minibatches."""
+    return {
+        **_learned(learner),
+        "optimizer": learner.ppo.optimizer.state_dict(),
+        "learning_rate": learner.ppo.learning_rate,
+        "generator": order.get_state(),
     }
 
 
@@ -154,8 +170,21 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         CheckpointError: it is missing, damaged, too large, of another format, or of another run than its folder.
     """
     path = folder / CHECKPOINT_FILE
+    state = read_state(path)
+    if not isinstance(state.get("contract"), str):
+        raise CheckpointError(f"{path}: damaged: it has no contract")
+    _require_run(str(state.pop("run", "")), folder)
+    return state
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Reads what `write_state` wrote.
+
+    Raises:
+        CheckpointError: it is missing, damaged, too large or of another format.
+    """
     if not path.is_file():
-        raise CheckpointError(f"{folder} has no {CHECKPOINT_FILE}; the run ended before the first one was saved")
+        raise CheckpointError(f"{path.parent} has no {path.name}; the run ended before the first one was saved")
     if path.stat().st_size > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes, the limit is {MAX_CHECKPOINT_BYTES}")
     try:
@@ -170,9 +199,6 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         ) from error
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
-    if not isinstance(state.get("contract"), str):
-        raise CheckpointError(f"{path}: damaged: it has no contract")
-    _require_run(str(state.pop("run", "")), folder)
     return state
 
 
@@ -196,7 +222,7 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
     """
     state = trainer.ranks.scatter(_shares(trainer, folder) if trainer.ranks.leads else [])
     try:
-        _load_learner(trainer, state)
+        load_learner(trainer.learner, trainer.generator, state)
         if state["begins"]:
             trainer.collector.begin_beside(state["collector"])
         else:
@@ -209,7 +235,7 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
         trainer.diverged_episodes = trainer.diverged_before = int(state.get("diverged_episodes", 0))
         steps = trainer.config.num_envs * trainer.config.horizon * trainer.iteration
         trainer.env_steps = int(state.get("env_steps", steps))
-    except _MISFIT as error:
+    except MISFIT as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {brief(error)}") from error
 
 
@@ -228,18 +254,18 @@ def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
         count = trainer.ranks.size
         shares = [{**state, **part, "begins": False} for part in parts[:count]]
         return shares + [{**state, **parts[0], "begins": True} for _ in range(count - len(parts))]
-    except _MISFIT as error:
+    except MISFIT as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {brief(error)}") from error
 
 
-def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    learner = trainer.learner
+def load_learner(learner: Learner, order: torch.Generator, state: Mapping[str, Any]) -> None:
+    """Takes back `learner_state`; what torch raises for state that does not fit is among `MISFIT`."""
     learner.graph.load_state_dict(state["graph"])
     learner.ppo.load_state_dict(state["ppo"])
     learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
     _load_optimizer(learner.ppo.optimizer, state["optimizer"])
     learner.ppo.set_learning_rate(float(state["learning_rate"]))
-    trainer.generator.set_state(state["generator"])
+    order.set_state(state["generator"])
     learner.graph.normaliser.refresh()
     learner.critic_normaliser.refresh()
 
@@ -287,7 +313,7 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
     try:
         graph.load_state_dict(state["graph"])
         iteration = int(state["iteration"])
-    except _MISFIT as error:
+    except MISFIT as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {brief(error)}") from error
     graph.normaliser.refresh()
     origin = {key: value for key, value in dataclasses.asdict(source).items() if value}

@@ -92,11 +92,10 @@ def require_no_run(folder: Path, *, resumable: bool = False) -> None:
     Raises:
         CheckpointError: the folder holds a run, or those of a team.
     """
-    if holds_team(folder):
-        raise CheckpointError(f"{folder} already holds the runs of a team; give another --out")
-    if (folder / CHECKPOINT_FILE).exists():
+    held = "the runs of a team" if holds_team(folder) else "a run" if (folder / CHECKPOINT_FILE).exists() else None
+    if held is not None:
         continued = f"continue it with --resume {folder}, or " if resumable else ""
-        raise CheckpointError(f"{folder} already holds a run; {continued}give another --out")
+        raise CheckpointError(f"{folder} already holds {held}; {continued}give another --out")
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Trains a team into a folder, in which each robot has a run folder of its own."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -9,20 +8,32 @@ from pathlib import Path
 
 import torch
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import CheckpointError, TaskError
+from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.io import parse_contract
 from physai.sdk.policy.team_record import MEMBER_KEY, TEAM_KEY
 from physai.sim.tasks.registry import BUILT_IN
-from physai.sim.teams.registry import save_team
+from physai.sim.teams.registry import save_team, team_of
 from physai.sim.teams.team import Team
 from physai.train.config import TrainConfig
-from physai.train.runners.checkpoint import save_policy
+from physai.train.runners.checkpoint import MISFIT, brief, read_state, run_id, save_policy, write_state
 from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
 from physai.train.runners.reporting import CsvSink, draw_learning_curve
-from physai.train.runners.run_config import RunTaskSource, begin_run, require_no_run, training_alone
+from physai.train.runners.run_config import (
+    RunTaskSource,
+    begin_run,
+    begin_session,
+    load_config,
+    require_no_run,
+    training_alone,
+)
 from physai.train.runners.runner import IterationStats, learner_threads
-from physai.train.runners.session import CUT_OFF, StopRequest, TrainingOutcome, record_of, stop_on_signal
-from physai.train.runners.summary import save_outcome
+from physai.train.runners.session import STOPPED, StopRequest, TrainingOutcome, record_of, stop_on_signal
+from physai.train.runners.summary import OUTCOME_FILE, save_outcome
 from physai.train.teams.trainer import TeamTrainer
+
+TEAM_CHECKPOINT = "team.pt"
+"""In a team's folder: what its training continues from."""
 
 Report = Callable[[Mapping[str, IterationStats]], None]
 
@@ -62,25 +73,96 @@ def train_team(
                 f"member {name}: the task {task.name} is not built in, so a run folder could not name it; train with "
                 "physai.train.TeamTrainer and export its graphs"
             )
-    for path in (folder, *(folder / name for name in team.members)):
-        require_no_run(path)
+    require_no_run(folder, resumable=True)
+    for name in team.members:
+        require_no_run(folder / name)
     torch.set_num_threads(learner_threads(config))
     with training_alone(folder):
         trainer = TeamTrainer(team, config, shared_critic=shared_critic)
-        if say is not None:
-            worlds = f"{config.num_envs} worlds, seed {config.seed}"
-            say(f"training {', '.join(team.members)} of {team.name} in {worlds}, into {folder}")
+        _announce(trainer, folder, say)
         for name, task in team.members.items():
             origin = {TEAM_KEY: team.name, MEMBER_KEY: name}
             begin_run(folder / name, RunTaskSource(task=task.name), config, task, origin=origin)
         save_team(team, folder)
-        with ExitStack() as stack:
-            sinks = {name: CsvSink(folder / name, 0) for name in team.members}
-            for sink in sinks.values():
-                stack.callback(sink.close)
-            request = stack.enter_context(stop_on_signal())
-            outcome = _loop(trainer, folder, request, time_budget_s, [_to_sinks(sinks), *([report] if report else [])])
-        _conclude(trainer, folder, outcome)
+        _save(trainer, folder)
+        return _session(trainer, folder, time_budget_s, report)
+
+
+def resume_team(
+    folder: Path,
+    *,
+    team: Team | None = None,
+    iterations: int | None = None,
+    time_budget_s: float | None = None,
+    report: Report | None = None,
+    say: Callable[[str], None] | None = None,
+) -> TrainingOutcome:
+    """Continues the training of a team from its last checkpoint, bit for bit.
+
+    Args:
+        folder: that of `train_team`.
+        team: the team, if it is not built in.
+        iterations: number of updates after which to stop, earlier ones included; None for that of the run.
+        time_budget_s: see `train_team`; earlier sessions count.
+        report: likewise.
+        say: likewise.
+
+    Returns:
+        See `train_team`.
+
+    Raises:
+        CheckpointError: the folder has no checkpoint that fits.
+        ContractMismatchError: the task of a robot has changed.
+        TaskError: the folder is of no team, or of another one.
+    """
+    team = team or team_of(folder)
+    with training_alone(folder):
+        config = load_config(folder / next(iter(team.members)))[1]
+        config = config if iterations is None else replace(config, iterations=iterations)
+        torch.set_num_threads(learner_threads(config))
+        trainer = _restored(team, folder, config)
+        _announce(trainer, folder, say)
+        for name in team.members:
+            begin_session(folder / name, {})
+            (folder / name / OUTCOME_FILE).unlink(missing_ok=True)
+        return _session(trainer, folder, time_budget_s, report)
+
+
+def _restored(team: Team, folder: Path, config: TrainConfig) -> TeamTrainer:
+    path = folder / TEAM_CHECKPOINT
+    state = read_state(path)
+    if state.get("runs") != _runs(team, folder):
+        raise CheckpointError(
+            f"{path} is of other runs than the folders of {', '.join(team.members)}; restore what was changed from a "
+            "copy"
+        )
+    trainer = TeamTrainer(team, config, shared_critic=bool(state.get("shared_critic")))
+    try:
+        for name, task in team.members.items():
+            saved = parse_contract(state["members"][name]["contract"], source=str(path))
+            require_same(saved, task.contract, left=f"the checkpoint of {name}", right=f"the task {task.name}")
+        trainer.load_state_dict(state)
+    except MISFIT as error:
+        raise CheckpointError(f"{path} does not fit this team and its settings: {brief(error)}") from error
+    return trainer
+
+
+def _announce(trainer: TeamTrainer, folder: Path, say: Callable[[str], None] | None) -> None:
+    if say is not None:
+        team, config = trainer.team, trainer.config
+        worlds = f"{config.num_envs} worlds, seed {config.seed}"
+        begun = f", from iteration {trainer.iteration}" if trainer.iteration else ""
+        say(f"training {', '.join(team.members)} of {team.name} in {worlds}, into {folder}{begun}")
+
+
+def _session(trainer: TeamTrainer, folder: Path, time_budget_s: float | None, report: Report | None) -> TrainingOutcome:
+    with ExitStack() as stack:
+        sinks = {name: CsvSink(folder / name, trainer.iteration) for name in trainer.team.members}
+        for sink in sinks.values():
+            stack.callback(sink.close)
+        request = stack.enter_context(stop_on_signal())
+        outcome = _loop(trainer, folder, request, time_budget_s, [_to_sinks(sinks), *([report] if report else [])])
+    _conclude(trainer, folder, outcome)
     return outcome
 
 
@@ -98,13 +180,13 @@ def _loop(
     config = trainer.config
     scheduler = EvalScheduler(config.stop_at_success, config.eval_min_success)
     success, reason = None, "all iterations done"
-    saved_s = -math.inf
+    saved_s = trainer.seconds
     while trainer.iteration < config.iterations:
         stats = trainer.train_iteration()
         for report in reports:
             report(stats)
         if request.requested:
-            reason = CUT_OFF
+            reason = STOPPED
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"
@@ -131,9 +213,16 @@ def _loop(
 
 
 def _save(trainer: TeamTrainer, folder: Path) -> None:
+    """Saves the team in one file, so that its robots continue together, then what each learned."""
+    state = {"runs": _runs(trainer.team, folder), "shared_critic": trainer.shared_critic, **trainer.state_dict()}
+    write_state(folder / TEAM_CHECKPOINT, state)
     counts = {"iteration": trainer.iteration, "env_steps": trainer.env_steps}
     for name, learner in trainer.learners.items():
         save_policy(folder / name, learner, **counts, seconds=trainer.seconds)
+
+
+def _runs(team: Team, folder: Path) -> dict[str, str]:
+    return {name: run_id(folder / name) for name in team.members}
 
 
 def _conclude(trainer: TeamTrainer, folder: Path, outcome: TrainingOutcome) -> None:

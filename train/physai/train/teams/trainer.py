@@ -8,6 +8,7 @@ without shared weights: each robot has a reward of its own, therefore a value of
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from physai.train.algorithms.ppo import Rollout, UpdateStats
 from physai.train.config import ConfigError, TrainConfig
 from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.checkpoint import learner_state, load_learner
 from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.runner import (
     IterationStats,
@@ -46,7 +48,7 @@ class TeamTrainer:
         _require_supported(config)
         for task in team.members.values():
             check_action_repeat(task, config)
-        self.team, self.config, self._shared_critic = team, config, shared_critic
+        self.team, self.config, self.shared_critic = team, config, shared_critic
         self.learners: dict[str, Learner] = {}
         self._configs: dict[str, TrainConfig] = {}
         for index, (name, task) in enumerate(team.members.items()):
@@ -76,6 +78,7 @@ class TeamTrainer:
         self.env_steps = 0
         """Steps of worlds; in each all robots act."""
         self.seconds = 0.0
+        self._diverged_before = dict.fromkeys(team.members, 0)
 
     @property
     def graphs(self) -> dict[str, PolicyGraph]:
@@ -108,8 +111,30 @@ class TeamTrainer:
             update=update,
             reward_terms=dict(rollout.reward_terms),
             metrics=rollout.metrics,
-            diverged_episodes=collector.diverged,
+            diverged_episodes=self._diverged_before[name] + collector.diverged,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a trainer of the same team and settings continues from bit for bit; tensors, numbers and text only."""
+        members = {
+            name: {
+                **learner_state(learner, self._orders[name]),
+                "collector": self._collectors[name].state_dict(),
+                "diverged": self._diverged_before[name] + self._collectors[name].diverged,
+            }
+            for name, learner in self.learners.items()
+        }
+        return {"iteration": self.iteration, "env_steps": self.env_steps, "seconds": self.seconds, "members": members}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues where `state_dict` left off; raises one of `checkpoint.MISFIT` for the state of another trainer."""
+        self.iteration, self.env_steps = int(state["iteration"]), int(state["env_steps"])
+        self.seconds = float(state["seconds"])
+        for name, learner in self.learners.items():
+            member = state["members"][name]
+            load_learner(learner, self._orders[name], member)
+            self._collectors[name].load_state_dict(member["collector"])
+            self._diverged_before[name] = int(member["diverged"])
 
     def evaluate(self, episodes: int = 256) -> TeamEpisodes:
         """Judges the policies without exploration; see `play_team`."""
@@ -142,7 +167,7 @@ class TeamTrainer:
 
     def _seen(self, results: Mapping[str, StepResult]) -> Mapping[str, StepResult]:
         """The results with what the critics see."""
-        if not self._shared_critic:
+        if not self.shared_critic:
             return results
         critic = {name: result.critic for name, result in results.items()}
         final = {name: result.final_critic for name, result in results.items()}
@@ -153,7 +178,7 @@ class TeamTrainer:
 
     def _new_rollout(self, name: str) -> Rollout:
         task = self.team.members[name]
-        seen = replace(task, critic_size=self.team.critic_size) if self._shared_critic else task
+        seen = replace(task, critic_size=self.team.critic_size) if self.shared_critic else task
         return empty_rollout(self.graphs[name], seen, self._configs[name])
 
 
