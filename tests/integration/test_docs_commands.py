@@ -23,6 +23,7 @@ from tests.support.foreign_arm import write_foreign_arm
 
 import physai
 from physai.sdk.base.plugins import contributions
+from physai.sdk.base.user_cache import user_cache
 from physai.sdk.cli.parser import Parser
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +146,8 @@ def run_page(page: Path, folder: Path, *, slow: bool) -> str:
         "PATH": f"{physai_command.parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(str(Path(path).resolve().parent) for path in physai.__path__),
         "HOME": str(folder),
+        # Kernels that other tests compiled for this machine.
+        "PHYSAI_CACHE": str(user_cache("warp").parent),
     }
     for block in blocks(page):
         if block.title:

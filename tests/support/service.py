@@ -1,13 +1,16 @@
 """A real PostgreSQL for a service, and the processes that run its jobs."""
 
 import contextlib
+import functools
 import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
+from physai.sdk.cli.main import main
 from physai.sim.service.process import ServiceProcess, free_port
 
 
@@ -54,10 +57,14 @@ def postgres(folder: Path, programs: Path) -> Generator[str]:
 
 
 def trained_policy(service: ServiceProcess, *, task: str = "cartpole-swingup", seed: int = 0) -> str:
-    """Trains for one iteration in a job of the service; returns the hash of the policy, which the service has."""
-    job = service.client.submit("train", {"task": task, "iterations": 1, "worlds": 16, "seed": seed})
-    for _ in service.client.follow(job):
-        pass
-    found = service.client.job(job)
-    assert found["state"] == "succeeded", found
-    return next(artefact["sha256"] for artefact in found["artefacts"] if artefact["name"].endswith("policy.onnx"))
+    """Uploads a policy that was trained for one iteration; returns its hash."""
+    return service.client.upload(_policy(task, seed))
+
+
+@functools.cache
+def _policy(task: str, seed: int) -> bytes:
+    # Here rather than in a job, whose process would import torch and its exporter first.
+    with tempfile.TemporaryDirectory() as folder:
+        assert main(["train", task, "--num-envs", "16", "--iterations", "1", "--seed", str(seed), "--out", folder]) == 0
+        assert main(["export", folder]) == 0
+        return (Path(folder) / "export" / "policy.onnx").read_bytes()

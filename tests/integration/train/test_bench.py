@@ -224,6 +224,11 @@ def test_an_arm_of_others_learns_in_the_benchmark(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
+def test_realaigym_scores_what_was_trained() -> None:
+    assert 0.0 <= realaigym.score("pendubot-swingup", 0, quick=True) <= 1.0
+
+
+@pytest.mark.exhaustive
 def test_realaigym_runs() -> None:
     results = realaigym.run(BenchmarkOptions(quick=True, tasks=("pendubot-swingup",)), say)
     names = [result.name for result in results]

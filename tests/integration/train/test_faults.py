@@ -77,6 +77,8 @@ class Training:
             self.trainer.train_iteration()
             if met():
                 return
+            # Nodes need the processors to start, and what is trained meanwhile is trained again without them.
+            time.sleep(0.05)
         raise AssertionError("not met in 2000 iterations")
 
 

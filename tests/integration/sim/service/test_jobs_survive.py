@@ -28,7 +28,7 @@ def kill_something(service: ServiceProcess, random_numbers: random.Random) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kills", [pytest.param(8, id="few"), pytest.param(200, marks=pytest.mark.exhaustive, id="200")]
+    "kills", [pytest.param(5, id="few"), pytest.param(200, marks=pytest.mark.exhaustive, id="200")]
 )
 def test_every_job_ends_once(tmp_path: Path, database: str | None, kills: int) -> None:
     service = ServiceProcess(tmp_path / "data", database=database, workers=2)

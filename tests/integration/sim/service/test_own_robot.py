@@ -40,7 +40,7 @@ def arm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("arm")
     (folder / "arm.zip").write_bytes(arm_with_mesh())
     record = ["sim", "record", str(folder / "arm.zip"), "-o", str(folder / "logs")]
-    assert main([*record, "--recordings", "3", "--duration-s", "4"]) == 0
+    assert main([*record, "--recordings", "2", "--duration-s", "2"]) == 0
     return folder
 
 

@@ -246,9 +246,13 @@ def test_a_robot_of_ones_own_is_uploaded_and_shown(service: ServiceProcess, brow
 
 
 def test_a_trained_policy_goes_on_to_its_validation(service: ServiceProcess, browser: Browser) -> None:
-    policy = trained_policy(service, seed=7)
-    (job,) = [found for found in httpx.get(f"{service.url}/v1/jobs").json() if found["spec"].get("seed") == 7]
-    browser.get(f"{service.url}/#/jobs/{job['id']}")
+    job = service.client.submit("train", {"task": "cartpole-swingup", "iterations": 1, "worlds": 16})
+    for _ in service.client.follow(job):
+        pass
+    found = service.client.job(job)
+    assert found["state"] == "succeeded", found
+    policy = next(entry["sha256"] for entry in found["artefacts"] if entry["name"].endswith("policy.onnx"))
+    browser.get(f"{service.url}/#/jobs/{job}")
     wait(browser, lambda: "Register and validate this policy" in text(browser))
     browser.find_element(By.XPATH, "//button[contains(., 'Register and validate')]").click()
     wait(browser, lambda: browser.find_elements(By.ID, "known"))
