@@ -138,11 +138,16 @@ def test_one_measurement_that_fails_leaves_the_others() -> None:
     assert result.missing == "no CUDA device"
 
 
-def test_starting_and_learning_are_timed_as_processes() -> None:
+@pytest.mark.exhaustive
+def test_starting_is_timed_as_a_process() -> None:
+    """Three whole runs; the one of test_learning_is_timed_as_a_process is started in the same way."""
     (started,) = gpu_learning.cold_start("cartpole-swingup", 16, "cpu")
     assert started.name == "cold_start_s.cartpole-swingup"
     assert len(started.runs) == 2
     assert min(started.runs) > 0.0
+
+
+def test_learning_is_timed_as_a_process() -> None:
     learned = gpu_learning.seconds_to_success("cartpole-swingup", 0.9, 5.0, "cpu", quick=True, report=say)
     assert [result.name for result in learned] == ["seconds_to_success.cartpole-swingup", "success.cartpole-swingup"]
 

@@ -95,13 +95,12 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert (again["modules"] > 20, again["compiled"]) == (True, 0)
 
 
-@pytest.mark.parametrize("variable", ["PHYSAI_CACHE", "XDG_CACHE_HOME"])
-def test_kernels_are_kept_in_the_folder_of_the_user_and_compiles_are_counted(tmp_path: Path, variable: str) -> None:
+def test_kernels_are_kept_in_the_folder_of_the_user_and_compiles_are_counted(tmp_path: Path) -> None:
+    """Which folder that is, tests/unit/sdk/base/test_user_cache.py says."""
     program = tmp_path / "own.py"
     program.write_text(OWN_KERNEL)
-    base = tmp_path / "cache"
-    expected = (base if variable == "PHYSAI_CACHE" else base / "physai") / "warp"
-    folders = {"PHYSAI_CACHE": "", "XDG_CACHE_HOME": "", variable: str(base)}
+    expected = tmp_path / "cache" / "physai" / "warp"
+    folders = {"PHYSAI_CACHE": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     values, compiled, folder = result(str(program), **folders)
     assert (values, compiled, Path(folder).parent) == ([2.0, 2.0, 2.0], [True], expected)
     before = files_of(expected)
