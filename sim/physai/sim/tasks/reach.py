@@ -37,7 +37,7 @@ UR10E_FOLLOWING_ERROR = (0.45, 0.65, 1.0, 0.5, 0.5, 0.5)
 random full-scale commands, parameters and delays, before a joint exceeds its velocity limit. A policy that reaches its
 targets stays below 0.2 rad."""
 POSITION = "position"
-"""Preset in which the orientation of targets does not count."""
+"""Preset in which the orientation of targets does not count; the arm may then go below the plane that it stands on."""
 _TURNING = ("angle", "fine_rotation")
 """Reward terms of the orientation."""
 TARGET_INTERVAL_S = 4.0
