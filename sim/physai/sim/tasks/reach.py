@@ -37,7 +37,9 @@ UR10E_FOLLOWING_ERROR = (0.45, 0.65, 1.0, 0.5, 0.5, 0.5)
 random full-scale commands, parameters and delays, before a joint exceeds its velocity limit. A policy that reaches its
 targets stays below 0.2 rad."""
 POSITION = "position"
-"""Preset in which the orientation of targets does not count; the arm may then go below the plane that it stands on."""
+"""Preset in which the orientation of targets does not count, but the arm is to stay above the plane it stands on."""
+CLEARANCE_M = 0.08
+"""Height of joints and tip above that plane from which on it costs nothing [m]; links are about as thick."""
 _TURNING = ("angle", "fine_rotation")
 """Reward terms of the orientation."""
 TARGET_INTERVAL_S = 4.0
@@ -94,6 +96,35 @@ class PoseError:
         # Rounding may bring the sine slightly above 1, where arcsin is NaN.
         half_sine = 0.5 * _norm(self.rotation(view), view.xp)
         return 2.0 * view.xp.arcsin(view.xp.clip(half_sine, 0.0, 1.0))
+
+
+class Clearance:
+    """How far an arm's joints and its tip are above the plane that it stands on."""
+
+    def __init__(self, model: Any, site_name: str, joints: Sequence[str], lowest_target: float) -> None:
+        """Resolves the bodies of the joints.
+
+        Args:
+            model: the arm's.
+            site_name: of its tip.
+            joints: those that move it.
+            lowest_target: height of the lowest target above the base [m]; if it is negative, the plane is there.
+        """
+        self._site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, site_name)
+        self._bodies = Constant([int(model.jnt_bodyid[model.joint(name).id]) for name in joints])
+        data = mujoco.MjData(model)
+        mujoco.mj_kinematics(model, data)
+        self._plane = float(data.xpos[base_body(model, self._site), 2]) + min(0.0, lowest_target)
+
+    def lack(self, view: WorldView) -> Array:
+        """What is missing to `CLEARANCE_M` where it is least [m], shape (num_worlds,)."""
+        return once(view, "lack", self._lack)
+
+    def _lack(self, view: WorldView) -> Array:
+        positions, xp = view.derived["xpos"], view.xp
+        joints = xp.min(xp.take(positions, self._bodies.like(positions), axis=1)[:, :, 2], axis=1)
+        height = xp.minimum(joints, view.derived["site_xpos"][:, self._site, 2]) - self._plane
+        return xp.clip(CLEARANCE_M - height, 0.0, None)
 
 
 def _norm(vectors: Array, xp: Any) -> Array:
@@ -171,11 +202,13 @@ def reach_task(
         upper=(*targets.upper, 1.0, 1.0, 1.0, 1.0),
     )
 
+    clearance = Clearance(model, TIP, names, targets.lower[2])
+
     def placed(view: WorldView) -> Array:
-        return error.distance(view) < TOLERANCE_M
+        return (error.distance(view) < TOLERANCE_M) & (clearance.lack(view) < CLEARANCE_M)
 
     def reached(view: WorldView) -> Array:
-        return placed(view) & (error.angle(view) < TOLERANCE_RAD)
+        return (error.distance(view) < TOLERANCE_M) & (error.angle(view) < TOLERANCE_RAD)
 
     def fine_position(view: WorldView) -> Array:
         return view.xp.exp(-error.distance(view) / 0.05)
@@ -193,7 +226,10 @@ def reach_task(
         "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
         "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
         "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
+        "clearance": RewardTerm(term=clearance.lack, weight=-20.0),
     }
+    # With its orientation, a target leaves an arm hardly a way from below.
+    left_out = _TURNING if not oriented else ("clearance",)
     within = "2 cm and 0.1 rad" if oriented else "2 cm"
     return Task(
         name=name,
@@ -214,7 +250,7 @@ def reach_task(
         episode_length_s=3 * TARGET_INTERVAL_S,
         reset=near(home, start_spread(robot.spec, names)),
         reset_draws=joints,
-        rewards={name: term for name, term in rewards.items() if oriented or name not in _TURNING},
+        rewards={name: term for name, term in rewards.items() if name not in left_out},
         success=Success(condition=reached if oriented else placed, text=f"within {within} when 4 s are over"),
         critic=_critic(error, home, robot.spec.joint_index(names)),
         critic_size=2 * joints + len(names) + 8,
@@ -222,7 +258,7 @@ def reach_task(
         command_draws=targets.draws,
         command_interval_s=TARGET_INTERVAL_S,
         stage=Stage.POSITION,
-        derived=("site_xpos", "xquat"),
+        derived=("site_xpos", "xquat") if oriented else ("site_xpos", "xquat", "xpos"),
         sensors=JOINT_SENSORS,
         action_delay=Delay(lower_s=0.0, upper_s=2 * physics_dt),
         randomisation=arm_randomisation(model),

@@ -88,7 +88,8 @@ def test_targets_are_in_the_frame_in_which_the_policy_sees_them(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["reach", "ur10e-reach"])
 def test_with_the_preset_position_the_orientation_does_not_count(name: str) -> None:
     pose, position = load_task(name), load_task(name, preset="position")
-    assert list(position.rewards) == [term for term in pose.rewards if term not in ("angle", "fine_rotation")]
+    kept = [term for term in pose.rewards if term not in ("angle", "fine_rotation")]
+    assert list(position.rewards) == [*kept, "clearance"]
     assert position.contract == pose.contract
     worlds = Environment(position, 2, seed=0)
     worlds.reset()
@@ -104,6 +105,25 @@ def test_with_the_preset_position_the_orientation_does_not_count(name: str) -> N
         there, commands={COMMAND: np.concatenate([here + np.array([0.0, 0.0, 0.03]), turned], axis=1)}, shared={}
     )
     assert position.success.condition(away).tolist() == [False, False]
+
+
+def test_with_the_preset_position_an_arm_is_to_stay_above_its_plane() -> None:
+    """By hand from the positions of joints and tip: 8 cm above the plane that the UR10e stands on cost nothing."""
+    task = load_task("ur10e-reach", preset="position")
+    lack = task.rewards["clearance"].term
+    worlds = Environment(task, 2, seed=0)
+    worlds.reset()
+    assert lack(worlds.view).tolist() == [0.0, 0.0]
+    positions = worlds.view.derived["xpos"].copy()
+    elbow = task.model.body("forearm_link").id
+    positions[0, elbow, 2], positions[1, elbow, 2] = 0.05, -0.02
+    tip = mujoco.mj_name2id(task.model, mujoco.mjtObj.mjOBJ_SITE, "ee")
+    here = worlds.view.derived["site_xpos"][:, tip]
+    commands = {COMMAND: np.concatenate([here, np.tile([1.0, 0.0, 0.0, 0.0], (2, 1))], axis=1)}
+    low = replace(worlds.view, commands=commands, derived={**worlds.view.derived, "xpos": positions}, shared={})
+    assert lack(low) == pytest.approx([0.03, 0.1])
+    # Below the plane nothing is a success, wherever the tip is.
+    assert task.success.condition(low).tolist() == [True, False]
 
 
 def test_an_unknown_preset_is_refused() -> None:
