@@ -9,6 +9,9 @@ import pytest
 
 pytest.importorskip("selenium", reason="pip install selenium")
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
+
+__all__ = ["Browser", "TimeoutException", "chromium", "needs_chromium"]
 
 DRIVER = shutil.which("chromedriver")
 CHROMIUM = shutil.which("chromium")

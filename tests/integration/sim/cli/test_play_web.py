@@ -1,6 +1,7 @@
 """`physai play --web`: a browser sees the robot move, and Ctrl-C ends it with a summary."""
 
 import argparse
+import contextlib
 import json
 import re
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.chromium import chromium, needs_chromium
+from tests.support.chromium import TimeoutException, chromium, needs_chromium
 from tests.support.patience import PATIENCE_S
 
 from physai.sdk.base.errors import PhysaiError
@@ -48,7 +49,9 @@ def test_it_waits_for_a_browser_in_which_the_robot_then_moves() -> None:
             pictures: set[bytes] = set()
             end = time.monotonic() + PATIENCE_S
             while len(pictures) < 4 and time.monotonic() < end:
-                pictures.add(browser.get_screenshot_as_png())
+                # ChromeDriver waits 10 s for a picture, which WebGL in software may exceed on a busy machine.
+                with contextlib.suppress(TimeoutException):
+                    pictures.add(browser.get_screenshot_as_png())
                 time.sleep(0.3)
             assert len(pictures) == 4, "the picture changes with the robot"
             output, _ = process.communicate(timeout=PATIENCE_S)
