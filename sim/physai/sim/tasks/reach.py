@@ -1,7 +1,7 @@
 """Reaching an end-effector pose with a position-controlled arm."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mujoco
@@ -40,8 +40,6 @@ POSITION = "position"
 """Preset in which the orientation of targets does not count, but the arm is to stay above the plane it stands on."""
 CLEARANCE_M = 0.08
 """Height of joints and tip above that plane from which on it costs nothing [m]; links are about as thick."""
-_TURNING = ("angle", "fine_rotation")
-"""Reward terms of the orientation."""
 TARGET_INTERVAL_S = 4.0
 """Time after which the target is evaluated and a new one drawn [s]."""
 
@@ -158,6 +156,41 @@ def _critic(error: PoseError, home: Sequence[float], driven: Sequence[int]) -> A
     return critic
 
 
+def _rewards(error: PoseError, clearance: Clearance, robot: Robot, *, oriented: bool) -> dict[str, RewardTerm]:
+    """Terms that bring the tip to its target; those of its orientation, or one that keeps the arm above its plane."""
+
+    def fine_position(view: WorldView) -> Array:
+        return view.xp.exp(-error.distance(view) / 0.05)
+
+    def fine_rotation(view: WorldView) -> Array:
+        # The second factor rewards orientation only near the target, so that it does not compete with getting there.
+        return view.xp.exp(-error.angle(view) / 0.2) * view.xp.exp(-error.distance(view) / 0.1)
+
+    rewards = {
+        "distance": RewardTerm(term=error.distance, weight=-1.0),
+        "angle": RewardTerm(term=error.angle, weight=-0.3),
+        "fine_position": RewardTerm(term=fine_position, weight=1.0),
+        "fine_rotation": RewardTerm(term=fine_rotation, weight=1.0),
+        "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
+        "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
+        "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
+        "clearance": RewardTerm(term=clearance.lack, weight=-20.0),
+    }
+    # With its orientation, a target leaves an arm hardly a way from below.
+    left_out = ("clearance",) if oriented else ("angle", "fine_rotation")
+    return {name: term for name, term in rewards.items() if name not in left_out}
+
+
+def _reached(error: PoseError, clearance: Clearance, *, oriented: bool) -> Callable[[WorldView], Array]:
+    def posed(view: WorldView) -> Array:
+        return (error.distance(view) < TOLERANCE_M) & (error.angle(view) < TOLERANCE_RAD)
+
+    def placed(view: WorldView) -> Array:
+        return (error.distance(view) < TOLERANCE_M) & (clearance.lack(view) < CLEARANCE_M)
+
+    return posed if oriented else placed
+
+
 def reach_task(
     name: str,
     robot: Robot,
@@ -203,33 +236,7 @@ def reach_task(
     )
 
     clearance = Clearance(model, TIP, names, targets.lower[2])
-
-    def placed(view: WorldView) -> Array:
-        return (error.distance(view) < TOLERANCE_M) & (clearance.lack(view) < CLEARANCE_M)
-
-    def reached(view: WorldView) -> Array:
-        return (error.distance(view) < TOLERANCE_M) & (error.angle(view) < TOLERANCE_RAD)
-
-    def fine_position(view: WorldView) -> Array:
-        return view.xp.exp(-error.distance(view) / 0.05)
-
-    def fine_rotation(view: WorldView) -> Array:
-        # The second factor rewards orientation only near the target, so that it does not compete with getting there.
-        return view.xp.exp(-error.angle(view) / 0.2) * view.xp.exp(-error.distance(view) / 0.1)
-
     joints = len(home)
-    rewards = {
-        "distance": RewardTerm(term=error.distance, weight=-1.0),
-        "angle": RewardTerm(term=error.angle, weight=-0.3),
-        "fine_position": RewardTerm(term=fine_position, weight=1.0),
-        "fine_rotation": RewardTerm(term=fine_rotation, weight=1.0),
-        "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
-        "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
-        "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
-        "clearance": RewardTerm(term=clearance.lack, weight=-20.0),
-    }
-    # With its orientation, a target leaves an arm hardly a way from below.
-    left_out = _TURNING if not oriented else ("clearance",)
     within = "2 cm and 0.1 rad" if oriented else "2 cm"
     return Task(
         name=name,
@@ -250,8 +257,10 @@ def reach_task(
         episode_length_s=3 * TARGET_INTERVAL_S,
         reset=near(home, start_spread(robot.spec, names)),
         reset_draws=joints,
-        rewards={name: term for name, term in rewards.items() if name not in left_out},
-        success=Success(condition=reached if oriented else placed, text=f"within {within} when 4 s are over"),
+        rewards=_rewards(error, clearance, robot, oriented=oriented),
+        success=Success(
+            condition=_reached(error, clearance, oriented=oriented), text=f"within {within} when 4 s are over"
+        ),
         critic=_critic(error, home, robot.spec.joint_index(names)),
         critic_size=2 * joints + len(names) + 8,
         command=targets.draw,

@@ -40,6 +40,10 @@ class Case:
 
     taste: Mapping[str, float]
     preset: str | None = None
+    segment_s: float = 0.5
+    """Of the motions that fine-tuning asks about [s]."""
+    tuning: int = 60
+    """Iterations of fine-tuning."""
 
     def source(self, task: str) -> RunTaskSource:
         """The task as a run records it."""
@@ -54,7 +58,7 @@ TASKS = {
     # Smaller forces.
     "cartpole-swingup": Case(taste={"command_size": -1.0}),
     # A tool that points down, where only its position is asked for.
-    "ur10e-reach": Case(taste={"tool_tilt": -1.0}, preset="position"),
+    "ur10e-reach": Case(taste={"tool_tilt": -1.0}, preset="position", segment_s=2.0, tuning=120),
 }
 
 
@@ -69,7 +73,7 @@ class Note(Protocol):
 @dataclass(frozen=True)
 class _Size:
     iterations: int = ITERATIONS
-    tuning: int = 60
+    tuning: int | None = None
     labels: int = LABELS
     worlds: int | None = None
     episodes: int = 256
@@ -154,12 +158,15 @@ def _scratch(
 
 def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: ProgressCallback) -> None:
     """Fine-tunes the policy of the true reward for a taste."""
-    reference, database, taste = folder / "true", folder / "taste.db", TASKS[task].taste
-    collect(reference, database, pairs=size.labels, method="random", seconds=0.5, seed=seed, repeats=0.0, explore=True)
+    case, reference, database = TASKS[task], folder / "true", folder / "taste.db"
+    taste, segment_s = case.taste, case.segment_s
+    collect(
+        reference, database, pairs=size.labels, method="random", seconds=segment_s, seed=seed, repeats=0.0, explore=True
+    )
     store = PreferenceStore(database)
     answer_simulated(store, TEACHERS["perfect"], rater="perfect", taste=taste, seed=seed)
     store.close()
-    settings = FinetuneSettings(iterations=size.tuning, seed=seed, weight=WEIGHT)
+    settings = FinetuneSettings(iterations=size.tuning or case.tuning, seed=seed, weight=WEIGHT)
     finetune(reference, database, folder / "tuned", settings=settings, taste=taste, say=report)
     before, after = load_run(reference), load_run(folder / "tuned")
     repeat = before.config.action_repeat
