@@ -46,6 +46,8 @@ class Layout(Frozen):
     critic: Annotated[int, Field(ge=1, le=MAX_COLUMNS)]
     actions: Annotated[int, Field(ge=1, le=MAX_COLUMNS)]
     terms: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(min_length=1, max_length=MAX_TERMS)]
+    seen: Annotated[tuple[Annotated[str, Field(max_length=256)], ...], Field(max_length=MAX_COLUMNS)] = ()
+    """Names of the last critic inputs; see `physai.sim.preferences.seen`."""
 
     @model_validator(mode="after")
     def _bounded(self) -> "Layout":
@@ -53,7 +55,17 @@ class Layout(Frozen):
             raise ValueError(
                 f"{self.steps} steps of {sum(self.widths)} numbers exceed {MAX_NUMBERS} numbers; use shorter segments"
             )
+        if not len(set(self.seen)) == len(self.seen) <= self.critic:
+            raise ValueError(
+                f"{len(self.seen)} of {self.critic} critic inputs have names, some of them equal or too many"
+            )
         return self
+
+    @property
+    def named(self) -> dict[str, int]:
+        """Columns of the critic's inputs that have names."""
+        first = self.critic - len(self.seen)
+        return {name: first + index for index, name in enumerate(self.seen)}
 
     @property
     def widths(self) -> tuple[int, int, int, int]:
@@ -63,7 +75,10 @@ class Layout(Frozen):
     def differences(self, other: "Layout") -> str:
         """The fields in which two differ, with both values."""
         mine, theirs = self.model_dump(), other.model_dump()
-        return ", ".join(f"{n} {mine[n]} and {theirs[n]}" for n in mine if mine[n] != theirs[n])
+        both = {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs[name]}
+        # Names by the dozen help nobody to see what differs.
+        counted = {name: tuple(len(one) for one in two) for name, two in both.items() if name == "seen"}
+        return ", ".join(f"{name} {a} and {b}" for name, (a, b) in {**both, **counted}.items())
 
 
 @dataclass(frozen=True, kw_only=True)

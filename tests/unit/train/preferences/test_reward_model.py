@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
 from physai.sim.preferences.teachers import TEACHERS, Teacher
-from physai.train.bench.prefer_answers import teacher_accuracy
+from physai.train.bench.prefer_answers import Motions, teacher_accuracy
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.choose import LED, choose_pairs, with_repeats
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble, load_ensemble, save_ensemble
-from physai.train.preferences.fit import FitSettings, Labels, agreement, calibration, explain, fit, labels_of
+from physai.train.preferences.fit import fit
+from physai.train.preferences.fit_report import calibration, explain
+from physai.train.preferences.labels import Labels, agreement, labels_of
+from physai.train.preferences.network import FitSettings
 
 CRITIC, ACTIONS, STEPS = 3, 1, 5
 FAST = FitSettings(epochs=40, hidden=(16,))
@@ -102,10 +105,10 @@ def test_what_the_tasks_reward_explains_is_left_to_it() -> None:
 
 
 def test_a_benchmark_tells_teachers_apart() -> None:
-    pool, new = segments(120), segments(120, seed=7)
-    right, answered = teacher_accuracy(TEACHERS["perfect"], pool, new, 0, 120, settings=FAST)
-    wrong, _ = teacher_accuracy(Teacher(eps_mistake=1.0), pool, new, 0, 120, settings=FAST)
-    _, fewer = teacher_accuracy(Teacher(eps_skip=0.8), pool, new, 0, 120, settings=FAST)
+    motions = Motions(segments(120), segments(120, seed=7), {})
+    right, answered = teacher_accuracy(TEACHERS["perfect"], motions, 0, 120, settings=FAST)
+    wrong, _ = teacher_accuracy(Teacher(eps_mistake=1.0), motions, 0, 120, settings=FAST)
+    _, fewer = teacher_accuracy(Teacher(eps_skip=0.8), motions, 0, 120, settings=FAST)
     assert right >= 0.75
     assert wrong <= 0.25
     assert answered == 1.0

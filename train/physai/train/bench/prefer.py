@@ -12,7 +12,7 @@ from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, Progres
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import TEACHERS
 from physai.sim.tasks.task import Task
-from physai.train.bench.prefer_answers import REACHED, active_over_random, pool_and_new, teacher_accuracy
+from physai.train.bench.prefer_answers import REACHED, active_over_random, motions_of, teacher_accuracy
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.preferences.ask import answer_simulated
@@ -27,6 +27,8 @@ from physai.train.runners.run_config import RunTaskSource, begin_run
 from physai.train.runners.runner import Trainer, evaluate_graph, learner_threads
 
 LABELS = 200
+TASTE_LABELS = 60
+"""Answers about a taste, as many as a person gives in some minutes."""
 ITERATIONS = 180
 WEIGHT = 4.0
 """Of the learned reward in fine-tuning."""
@@ -75,13 +77,16 @@ class _Size:
     iterations: int = ITERATIONS
     tuning: int | None = None
     labels: int = LABELS
+    taste_labels: int = TASTE_LABELS
     worlds: int | None = None
     episodes: int = 256
 
 
 def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Trains, asks and fine-tunes with each seed."""
-    size = _Size(iterations=12, tuning=2, labels=24, worlds=64, episodes=8) if options.quick else _Size()
+    size = (
+        _Size(iterations=12, tuning=2, labels=24, taste_labels=24, worlds=64, episodes=8) if options.quick else _Size()
+    )
     found: dict[str, tuple[str, str | None, list[float]]] = {}
 
     def note(name: str, unit: str, value: float, peer: str | None = None) -> None:
@@ -110,12 +115,12 @@ def _answers(
     task: str, graph: PolicyGraph, loaded: Task, seed: int, size: _Size, note: Note, report: ProgressCallback
 ) -> None:
     """What answers about motions of the policy of the true reward teach."""
-    pool, new = pool_and_new(graph, loaded, seed)
-    ratio = active_over_random(pool, new, seed, size.labels, report)
+    motions = motions_of(graph, loaded, seed)
+    ratio = active_over_random(motions, seed, size.labels, report)
     if ratio is not None:
         note(f"active_over_random.{task}", "1", ratio, "random questions")
     for name, teacher in TEACHERS.items():
-        accuracy, answered = teacher_accuracy(teacher, pool, new, seed, size.labels)
+        accuracy, answered = teacher_accuracy(teacher, motions, seed, size.labels)
         note(f"accuracy.{name}.{task}", "1", accuracy)
         note(f"answered.{name}.{task}", "1", answered)
 
@@ -161,7 +166,14 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     case, reference, database = TASKS[task], folder / "true", folder / "taste.db"
     taste, segment_s = case.taste, case.segment_s
     collect(
-        reference, database, pairs=size.labels, method="random", seconds=segment_s, seed=seed, repeats=0.0, explore=True
+        reference,
+        database,
+        pairs=size.taste_labels,
+        method="random",
+        seconds=segment_s,
+        seed=seed,
+        repeats=0.0,
+        explore=True,
     )
     store = PreferenceStore(database)
     answer_simulated(store, TEACHERS["perfect"], rater="perfect", taste=taste, seed=seed)

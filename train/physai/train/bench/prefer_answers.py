@@ -1,12 +1,14 @@
 """What answers teach a reward model: active against random questions, and the six simulated teachers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from physai.sdk.base.benchmark import ProgressCallback
 from physai.sim.preferences.answers import Method, Pair
+from physai.sim.preferences.seen import with_seen
 from physai.sim.preferences.segment import Segment
 from physai.sim.preferences.teachers import TEACHERS, Teacher, scale_of
 from physai.sim.tasks.task import Task
@@ -14,7 +16,9 @@ from physai.train.models.policy_graph import PolicyGraph
 from physai.train.preferences.choose import choose_pairs
 from physai.train.preferences.draw import draw_segments, layout_of
 from physai.train.preferences.ensemble import RewardEnsemble
-from physai.train.preferences.fit import FitSettings, Labels, fit, probabilities, stack
+from physai.train.preferences.fit import fit
+from physai.train.preferences.labels import Labels, stack
+from physai.train.preferences.network import FitSettings, probabilities
 
 STEP = 20
 """Labels between two fits in the comparison of questions."""
@@ -23,18 +27,27 @@ REACHED = 0.9
 TARGETS = {"first": 1.0, "second": 0.0, "equal": 0.5}
 
 
-def pool_and_new(graph: PolicyGraph, task: Task, seed: int) -> tuple[Sequence[Segment], Sequence[Segment]]:
-    """600 segments of half a second of a policy that explores: one half to ask about, one to test with."""
-    std = torch.full((task.contract.action.size,), 0.5)
-    segments = draw_segments(
-        graph, task, layout_of(task, seconds=0.5), count=600, seed=seed + 1, std=std, training=True
-    )
-    return segments[::2], segments[1::2]
+@dataclass(frozen=True)
+class Motions:
+    """Segments of a policy."""
+
+    pool: Sequence[Segment]
+    """To ask about."""
+    new: Sequence[Segment]
+    """To test with."""
+    named: Mapping[str, int]
+    """Columns of their critic inputs that have names."""
 
 
-def active_over_random(
-    pool: Sequence[Segment], new: Sequence[Segment], seed: int, labels: int, report: ProgressCallback
-) -> float | None:
+def motions_of(graph: PolicyGraph, task: Task, seed: int) -> Motions:
+    """600 segments of half a second of a policy that explores."""
+    task = with_seen(task)
+    std, layout = torch.full((task.contract.action.size,), 0.5), layout_of(task, seconds=0.5)
+    segments = draw_segments(graph, task, layout, count=600, seed=seed + 1, std=std, training=True)
+    return Motions(segments[::2], segments[1::2], layout.named)
+
+
+def active_over_random(motions: Motions, seed: int, labels: int, report: ProgressCallback) -> float | None:
     """Labels that disagreement needs for `REACHED` on new pairs, over those that random pairs need.
 
     Returns:
@@ -43,18 +56,16 @@ def active_over_random(
     needed: dict[Method, int | None] = {}
     methods: tuple[Method, ...] = ("disagreement", "random")
     for method in methods:
-        curve = _accuracies(pool, new, method, seed, labels)
+        curve = _accuracies(motions, method, seed, labels)
         needed[method] = next((count for count, share in curve if share >= REACHED), None)
         report(f"{method}: " + ", ".join(f"{count} labels {share:.1%}" for count, share in curve))
     active, random = needed["disagreement"], needed["random"]
     return None if active is None or random is None else active / random
 
 
-def _accuracies(
-    pool: Sequence[Segment], new: Sequence[Segment], method: Method, seed: int, labels: int
-) -> list[tuple[int, float]]:
+def _accuracies(motions: Motions, method: Method, seed: int, labels: int) -> list[tuple[int, float]]:
     """Share of 1,000 new pairs that is predicted, after every `STEP` labels."""
-    rng = np.random.default_rng(seed)
+    rng, pool, new = np.random.default_rng(seed), motions.pool, motions.new
     tested = _told(TEACHERS["perfect"], new, _test_pairs(new), rng)
     asked: list[Pair] = []
     curve: list[tuple[int, float]] = []
@@ -64,15 +75,14 @@ def _accuracies(
         asked += choose_pairs(
             range(len(pool)), pool, count=STEP, method=how, seed=seed * 1000 + len(asked), model=model
         )
-        model, _ = fit(stack(pool), _told(TEACHERS["perfect"], pool, asked, rng), seed=seed)
+        model, _ = fit(stack(pool), _told(TEACHERS["perfect"], pool, asked, rng), seed=seed, named=motions.named)
         curve.append((len(asked), _accuracy(model, new, tested)))
     return curve
 
 
 def teacher_accuracy(
     teacher: Teacher,
-    pool: Sequence[Segment],
-    new: Sequence[Segment],
+    motions: Motions,
     seed: int,
     labels: int,
     *,
@@ -83,9 +93,10 @@ def teacher_accuracy(
     Returns:
         Share of 1,000 new pairs that it orders as the task's reward does, and share of questions that were answered.
     """
+    pool, new = motions.pool, motions.new
     pairs = choose_pairs(range(len(pool)), pool, count=labels, method="random", seed=seed)
     told = _told(teacher, pool, pairs, np.random.default_rng(seed))
-    model, _ = fit(stack(pool), told, seed=seed, settings=settings or FitSettings())
+    model, _ = fit(stack(pool), told, seed=seed, settings=settings, named=motions.named)
     tested = _told(TEACHERS["perfect"], new, _test_pairs(new), np.random.default_rng(seed))
     return _accuracy(model, new, tested), len(told.target) / len(pairs)
 

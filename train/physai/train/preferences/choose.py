@@ -10,7 +10,8 @@ import torch
 from physai.sim.preferences.answers import Method, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
 from physai.train.preferences.ensemble import RewardEnsemble
-from physai.train.preferences.fit import Labels, probabilities, stack
+from physai.train.preferences.labels import Labels, stack
+from physai.train.preferences.network import probabilities
 
 Couples = npt.NDArray[np.int64]
 """Rows of two segments, (n, 2)."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from physai.sim.preferences.answers import Method
+from physai.sim.preferences.seen import with_seen
 from physai.sim.preferences.segment import Segment
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.tasks.task import Task
@@ -130,8 +131,9 @@ def collect(
         robot: likewise.
     """
     loaded = load_run(run, task=task, robot=robot)
+    seen = with_seen(loaded.task)
     store = PreferenceStore(
-        database, layout=layout_of(loaded.task, seconds=seconds, action_repeat=loaded.config.action_repeat)
+        database, layout=layout_of(seen, seconds=seconds, action_repeat=loaded.config.action_repeat)
     )
     try:
         model = None
@@ -141,7 +143,7 @@ def collect(
         return add_questions(
             store,
             loaded.graph,
-            loaded.task,
+            seen,
             pairs=pairs,
             method="random" if method in LED and model is None else method,
             seed=seed,

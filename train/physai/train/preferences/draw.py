@@ -40,6 +40,7 @@ def layout_of(task: Task, *, seconds: float, action_repeat: int = 1) -> Layout:
             critic=task.critic_size,
             actions=task.contract.action.size,
             terms=term_names(task),
+            seen=task.seen,
         )
     except ValidationError as error:
         raise PreferenceError(f"segments of {task.name} of {seconds:g} s: {error.errors()[0]['msg']}") from error

@@ -1,4 +1,4 @@
-"""The reward model: an ensemble of perceptrons, computed as one batched module.
+"""The reward model: an ensemble of perceptrons or linear functions, computed as one batched module.
 
 Each member maps what the critic sees and what the policy commanded to a number; their frozen scale makes a reward of
 them that is bounded, so that nothing can be worth more than twice the best that was seen in a segment.
@@ -49,7 +49,7 @@ class RewardEnsemble(nn.Module):
         Args:
             inputs: columns of critic input and action together.
             members: number of perceptrons.
-            hidden: widths of their layers.
+            hidden: widths of their layers; linear functions have none.
             generator: source of the weights.
         """
         super().__init__()
@@ -170,7 +170,12 @@ def load_ensemble(path: Path) -> tuple[RewardEnsemble, dict[str, Any]]:
         if about["format_version"] != FORMAT_VERSION:
             raise PreferenceError(f"{path} has format version {about['format_version']}, this physai {FORMAT_VERSION}")
         members, hidden, inputs = int(about["members"]), tuple(int(w) for w in about["hidden"]), int(about["inputs"])
-        if not (1 <= members <= 64 and 1 <= inputs <= 8192 and 1 <= len(hidden) <= 8 and max(hidden) <= 4096):
+        if not (
+            1 <= members <= 64
+            and 1 <= inputs <= 8192
+            and len(hidden) <= 8
+            and all(1 <= width <= 4096 for width in hidden)
+        ):
             raise PreferenceError(f"{path}: {members} members of widths {hidden} on {inputs} inputs are out of range")
         model = RewardEnsemble(inputs, members=members, hidden=hidden, generator=torch.Generator())
         model.load_state_dict({name: torch.as_tensor(value) for name, value in arrays.items()})

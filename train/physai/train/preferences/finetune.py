@@ -8,6 +8,7 @@ import torch
 
 from physai.sdk.evidence.preferences import Preferences
 from physai.sim.policies.resolve import REFERENCE_FOLDER
+from physai.sim.preferences.seen import with_seen
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
@@ -16,7 +17,8 @@ from physai.train.preferences.collect import without_stops
 from physai.train.preferences.constraint import Constraint, Keeper
 from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
-from physai.train.preferences.fit import FitReport, fit_store
+from physai.train.preferences.fit import fit_store
+from physai.train.preferences.fit_report import FitReport
 from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.preferences.record import CurvePoint, origin, write_record
 from physai.train.runners import session
@@ -101,14 +103,15 @@ def finetune(
     source = load_config(run)[0].chosen(run, task=task, robot=robot)
     config = _config(loaded.config, settings)
     torch.set_num_threads(learner_threads(config))
-    store = _opened(database, loaded.task, config)
+    task_seen = with_seen(loaded.task)
+    store = _opened(database, task_seen, config)
     try:
         model, report = fit_store(store, seed=settings.seed, beside_task=True)
         say(fit_line(report))
         with training_alone(out):
             stated = _begun(out, source, config, loaded, store, (model, report))
-            trainer, collector = _trainer(loaded.task, config, model, settings)
-            load_initial_weights(trainer, run)
+            trainer, collector = _trainer(task_seen, config, model, settings)
+            _scale_seen(trainer, model, added=load_initial_weights(trainer, run))
             if collector.warm_up(trainer.learner, CRITIC_ITERATIONS):
                 say(f"{run} has no critic that foresees the task's reward; one was fitted to the reference first")
             keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste)
@@ -206,6 +209,15 @@ def _trainer(
     return trainer, made[0]
 
 
+def _scale_seen(trainer: Trainer, model: RewardEnsemble, *, added: int) -> None:
+    """Scales critic inputs that the reference's critic did not have, the last ones, as those of the segments."""
+    normaliser, size = trainer.learner.critic_normaliser, trainer.task.critic_size
+    with torch.no_grad():
+        normaliser.mean[size - added :] = model.input_mean[size - added : size].double()
+        normaliser.variance[size - added :] = model.input_std[size - added : size].double().square()
+    normaliser.refresh()
+
+
 def change_line(tuned: Finetuned) -> str:
     """What fine-tuning changed, without exploration, in one line."""
     before, after = asdict(tuned.before), asdict(tuned.after)
@@ -238,6 +250,10 @@ def fit_line(report: FitReport) -> str:
         text += f"; {report.task_agreement:.0%} of the answers are for more of the task's reward"
     if report.task_weight is not None:
         text += ", which is told apart"
-    if strongest:
+    if report.weights:
+        largest = sorted(report.weights.items(), key=lambda item: -abs(item[1]))[:3]
+        likes = ", ".join(f"{'more' if share > 0.0 else 'less'} {name} ({abs(share):.0%})" for name, share in largest)
+        text += f"; likes {likes}"
+    elif strongest:
         text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
     return text

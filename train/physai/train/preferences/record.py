@@ -17,7 +17,7 @@ from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.teachers import SIMULATED
 from physai.sim.tasks.task import Task
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.preferences.fit import FitReport
+from physai.train.preferences.fit_report import FitReport
 from physai.train.preferences.judge import Worth, judge
 from physai.train.preferences.reward import ScoringCollector
 from physai.train.runners.runner import IterationStats

@@ -15,6 +15,7 @@ import torch
 from physai.sdk.base.errors import CheckpointError
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sim.preferences.answers import Method
+from physai.sim.preferences.seen import with_seen
 from physai.sim.preferences.store import DATABASE_FILE, PreferenceStore
 from physai.sim.preferences.teachers import Teacher
 from physai.sim.tasks.task import Task
@@ -23,7 +24,9 @@ from physai.train.preferences.ask import answer_simulated
 from physai.train.preferences.collect import add_questions, without_stops
 from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
-from physai.train.preferences.fit import MIN_ANSWERS, FitReport, FitSettings, fit_store
+from physai.train.preferences.fit import MIN_ANSWERS, fit_store
+from physai.train.preferences.fit_report import FitReport
+from physai.train.preferences.network import FitSettings
 from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners import session
@@ -167,7 +170,7 @@ def train_by_preferences(
     require_no_run(out)
     if (out / DATABASE_FILE).exists():
         raise CheckpointError(f"{out} already holds the answers of a run that did not end; give another --out")
-    task = source.load()
+    task = with_seen(source.load())
     config = replace(config, **without_stops(config))
     torch.set_num_threads(learner_threads(config))
     with training_alone(out):

@@ -43,10 +43,14 @@ def require_same_network(config: TrainConfig, run: Path) -> None:
             )
 
 
-def load_initial_weights(trainer: Trainer, run: Path) -> None:
+def load_initial_weights(trainer: Trainer, run: Path) -> int:
     """Take actor, critic, exploration noise and observation statistics from a run; nothing else of it.
 
-    No code of the run is needed: its checkpoint holds tensors and its contract. A critic of another size begins anew.
+    No code of the run is needed: its checkpoint holds tensors and its contract. A critic that lacks only what this task
+    shows it in addition (`Task.seen`) gets weights of 0 for it; one of another size begins anew.
+
+    Returns:
+        Number of critic inputs with such weights, the last ones, which are not scaled yet.
 
     Raises:
         CheckpointError: the run has no readable checkpoint, or its weights do not fit.
@@ -65,6 +69,7 @@ def load_initial_weights(trainer: Trainer, run: Path) -> None:
         raise CheckpointError(f"{run / CHECKPOINT_FILE} does not fit this run: {brief(error)}") from error
     learner.graph.normaliser.refresh()
     learner.critic_normaliser.refresh()
+    return int(state["added"])
 
 
 def _fitting(trainer: Trainer, run: Path) -> dict[str, Any]:
@@ -77,16 +82,31 @@ def _fitting(trainer: Trainer, run: Path) -> dict[str, Any]:
     try:
         weights: Mapping[str, Any] = saved["ppo"]
         own = trainer.learner.ppo.state_dict()
+        weights, statistics, added = _with_seen(weights, saved["critic_normaliser"], own, len(trainer.task.seen))
         fits = all(weights[name].shape == own[name].shape for name in own if name.startswith("critic."))
         kept = {name: value for name, value in weights.items() if fits or not name.startswith("critic.")}
         _require_finite({**saved["graph"], **kept}, run)
         return {
             "graph": saved["graph"],
             "ppo": kept,
-            "critic_normaliser": saved["critic_normaliser"] if fits else None,
+            "critic_normaliser": statistics if fits else None,
+            "added": added if fits else 0,
         }
     except (LookupError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{run / CHECKPOINT_FILE}: damaged: {error!r}") from error
+
+
+def _with_seen(
+    weights: Mapping[str, Any], statistics: Mapping[str, Any], own: Mapping[str, Any], seen: int
+) -> tuple[Mapping[str, Any], Mapping[str, Any], int]:
+    """Critic and statistics of its input with so many more columns, if they are what they lack."""
+    first = "critic.0.weight"
+    if not seen or weights[first].shape[1] + seen != own[first].shape[1]:
+        return weights, statistics, 0
+    wider = torch.nn.functional.pad(weights[first], (0, seen))
+    mean = torch.nn.functional.pad(statistics["mean"], (0, seen))
+    variance = torch.nn.functional.pad(statistics["variance"], (0, seen), value=1.0)
+    return {**weights, first: wider}, {**statistics, "mean": mean, "variance": variance}, seen
 
 
 def _matters(difference: Difference) -> bool:

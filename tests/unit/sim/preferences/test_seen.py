@@ -1,0 +1,50 @@
+"""What a person sees of a motion, as numbers with names."""
+
+import mujoco
+import numpy as np
+import pytest
+
+from physai.sim.envs.environment import Environment
+from physai.sim.preferences.seen import seen_names, with_seen
+from physai.sim.preferences.taste import measures
+from physai.sim.tasks.registry import load_task
+
+WORLDS = 3
+
+
+@pytest.mark.parametrize("name", ["cartpole-swingup", "ur10e-reach", "go2-velocity"])
+def test_names_and_values_are_those_of_the_engine(name: str) -> None:
+    """Heights, and the vertical component of each axis: the last row of MuJoCo's own rotation matrices."""
+    plain = load_task(name)
+    task, names = with_seen(plain), seen_names(plain)
+    env = Environment(task, WORLDS, seed=3, training=True)
+    critic = env.reset().critic
+    assert critic.shape == (WORLDS, plain.critic_size + len(names)) == (WORLDS, task.critic_size)
+    np.testing.assert_array_equal(critic[:, : plain.critic_size], plain.critic(env.view).astype(np.float32))
+    data = mujoco.MjData(task.model)
+    for world in range(WORLDS):
+        found = dict(zip(names, critic[world, plain.critic_size :], strict=True))
+        data.qpos[:] = env.view.qpos[world]
+        mujoco.mj_kinematics(task.model, data)
+        for joint in range(task.model.njnt):
+            body = int(task.model.jnt_bodyid[joint])
+            link = task.model.body(body).name
+            expected = [data.xpos[body, 2], *data.xmat[body].reshape(3, 3)[2]]
+            assert [found[f"{kind}.{link}"] for kind in ("z", "lean_x", "lean_y", "lean_z")] == pytest.approx(
+                expected, abs=1e-5
+            )
+        for measure, term in measures(plain).items():
+            assert found[measure] == pytest.approx(float(term(env.view)[world]), rel=1e-5, abs=1e-5)
+
+
+def test_a_place_is_something_to_like_of_a_robot_that_stands_fast_only() -> None:
+    arm, dog = (seen_names(load_task(name)) for name in ("ur10e-reach", "go2-velocity"))
+    assert {"x.forearm_link", "y.forearm_link"} <= set(arm)
+    assert not [name for name in dog if name.startswith(("x.", "y."))]
+
+
+def test_what_the_policy_sees_and_is_paid_for_stays() -> None:
+    plain = load_task("ur10e-reach")
+    task = with_seen(plain)
+    assert (task.contract.fingerprint, task.rewards) == (plain.contract.fingerprint, plain.rewards)
+    assert with_seen(task) is task

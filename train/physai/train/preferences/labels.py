@@ -1,0 +1,69 @@
+"""Answers as numbers: pairs of segments, and what was preferred."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from physai.sim.preferences.answers import Answer, Pair
+from physai.sim.preferences.segment import PreferenceError, Segment
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Answers as numbers: N pairs of segments and how much of the preference the first has."""
+
+    first: Tensor
+    """Rows of `inputs`, (N,)."""
+    second: Tensor
+    target: Tensor
+    """1, 0.5 or 0, (N,)."""
+    known: Tensor | None = None
+    """How much greater the task's return of the first is, in standard deviations, (N,); None to not tell it apart."""
+
+
+def stack(segments: Sequence[Segment]) -> Tensor:
+    """Inputs of the reward model, (segments, T, C + A)."""
+    return torch.as_tensor(np.stack([np.concatenate([s.critic, s.action], axis=1) for s in segments]))
+
+
+def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[int, int]) -> Labels:
+    """The answers of all raters that name a preference or a tie.
+
+    Args:
+        pairs: all pairs.
+        answers: all answers.
+        rows: row of each segment, by its number.
+
+    Raises:
+        PreferenceError: an answer is about a pair or a segment that is missing.
+    """
+    by_number = {pair.id: pair for pair in pairs}
+    values = {"first": 1.0, "equal": 0.5, "second": 0.0}
+    first, second, target = list[int](), list[int](), list[float]()
+    for answer in answers:
+        if answer.preference == "cannot_tell":
+            continue
+        pair = by_number.get(answer.pair)
+        if pair is None or pair.first not in rows or pair.second not in rows:
+            raise PreferenceError(f"the database is damaged: pair {answer.pair} or a segment of it is missing")
+        first.append(rows[pair.first])
+        second.append(rows[pair.second])
+        target.append(values[answer.preference])
+    return Labels(torch.tensor(first), torch.tensor(second), torch.tensor(target))
+
+
+def told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
+    """How much more each first segment is worth, in standard deviations of the segments, (N,)."""
+    values = torch.tensor(worth)
+    return (values[labels.first] - values[labels.second]) / values.std().clamp(min=1e-6)
+
+
+def agreement(labels: Labels, worth: Sequence[float]) -> float:
+    """Share of the preferences, without ties, for the segment that is worth more."""
+    decided = labels.target != 0.5
+    values = torch.tensor(worth, dtype=torch.float64)
+    more = values[labels.first] > values[labels.second]
+    return float((more == (labels.target == 1.0))[decided].double().mean())
