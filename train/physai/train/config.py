@@ -180,7 +180,7 @@ class TrainConfig:
             )
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"seed must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
-        if self.engine == "warp" and (self.reward, self.advantage) != ("task", "gae"):
+        if self.engine == "warp" and self._rewarded_otherwise:
             raise ConfigError(
                 f"reward={self.reward} and advantage={self.advantage} take engine mujoco; engine warp learns from the "
                 "task's reward with a critic"
@@ -190,6 +190,15 @@ class TrainConfig:
         self._check_staleness()
         self._check_sizes()
         self._check_groups()
+
+    @property
+    def _rewarded_otherwise(self) -> bool:
+        return (self.reward, self.advantage) != ("task", "gae")
+
+    @property
+    def on_processors(self) -> bool:
+        """Whether worlds must be stepped on the CPU, by engine `mujoco`."""
+        return self.overlap or self._rewarded_otherwise
 
     def _check_groups(self) -> None:
         if not 2 <= self.group <= MAX_WORLDS:

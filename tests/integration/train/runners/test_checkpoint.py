@@ -25,6 +25,7 @@ from physai.sdk.base.files import write_atomic
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import (
     CHECKPOINT_FILE,
+    learned_on,
     load_run,
     read_checkpoint,
     restore_checkpoint,
@@ -219,6 +220,16 @@ class TestDamage:
         state["optimizer"]["state"][0]["exp_avg"] = value
         torch.save(state, folder / CHECKPOINT_FILE)
         with pytest.raises(CheckpointError, match="does not fit this configuration"):
+            restore_checkpoint(trainer(), folder)
+
+    def test_a_run_of_a_gpu_is_not_continued_on_the_processor(self, folder: Path) -> None:
+        """The random numbers of a GPU have a state of 16 bytes."""
+        state = read_checkpoint(folder)
+        assert learned_on(state) == "cpu"
+        state["generator"] = torch.zeros(16, dtype=torch.uint8)
+        assert learned_on(state) == "cuda"
+        torch.save(state, folder / CHECKPOINT_FILE)
+        with pytest.raises(CheckpointError, match=r"it learned on cuda.* add --device cuda, or begin a new run"):
             restore_checkpoint(trainer(), folder)
 
     def test_a_checkpoint_sets_nothing_of_the_optimiser_but_its_state(self, folder: Path) -> None:

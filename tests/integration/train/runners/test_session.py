@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
@@ -280,6 +281,7 @@ class TestRefusal:
     def test_resuming_what_is_no_run(self, tmp_path: Path, capsys: Captured) -> None:
         assert "is not a run folder" in self.refused(["--resume", str(tmp_path)], capsys)
 
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
     def test_a_gpu_that_is_not_used(self, tmp_path: Path, capsys: Captured) -> None:
         message = self.refused(["cartpole-swingup", "--device", "cuda", "--out", str(tmp_path / "run")], capsys)
         assert "--device cuda: " in message

@@ -316,9 +316,10 @@ def configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainCo
         if getattr(arguments, name) is not None:
             options[name] = str(getattr(arguments, name))
     if "engine" not in named:
-        # Generators step worlds on processors, also where there is a GPU.
+        # Generators step worlds on processors, also where there is a GPU; and so do some settings.
         with_generators = arguments.generators is not None or arguments.placement is not None
-        options.setdefault("engine", choose_engine("cpu" if with_generators else arguments.device))
+        on_processors = with_generators or with_options(config, options).on_processors
+        options.setdefault("engine", choose_engine("cpu" if on_processors else arguments.device))
     if arguments.deterministic:
         options["deterministic"] = "true"
     config = with_options(config, options)
@@ -344,6 +345,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.sdk.evidence.preferences import preference_entries
     from physai.sdk.policy.team_record import TEAM_KEY
     from physai.sim.robots import robot_names
+    from physai.train.runners.checkpoint import learned_on, read_checkpoint
     from physai.train.runners.run_config import load_config
 
     source, config, origin = load_config(arguments.resume)
@@ -374,6 +376,13 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
         source = source.chosen(arguments.resume, task=arguments.task, robot=arguments.robot)
     if arguments.iterations is not None:
         config = replace(config, iterations=arguments.iterations)
+    if (
+        arguments.device == "auto"
+        and config.engine == "warp"
+        and learned_on(read_checkpoint(arguments.resume)) == "cpu"
+    ):
+        # A GPU draws other numbers.
+        arguments.device = "cpu"
     return arguments.resume, source, config
 
 

@@ -258,8 +258,25 @@ def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {brief(error)}") from error
 
 
+def learned_on(state: Mapping[str, Any]) -> str:
+    """`cpu` or `cuda`: where a run learned whose checkpoint this is, by the size of its random numbers' state."""
+    saved = state.get("generator")
+    other = isinstance(saved, torch.Tensor) and saved.numel() != torch.Generator().get_state().numel()
+    return "cuda" if other else "cpu"
+
+
 def load_learner(learner: Learner, order: torch.Generator, state: Mapping[str, Any]) -> None:
-    """Takes back `learner_state`; what torch raises for state that does not fit is among `MISFIT`."""
+    """Takes back `learner_state`; what torch raises for state that does not fit is among `MISFIT`.
+
+    Raises:
+        ValueError: it is of another kind of device.
+    """
+    here, there = order.device.type, learned_on(state)
+    if here != there:
+        raise ValueError(
+            f"it learned on {there}, whose random numbers cannot go on on {here}; add --device {there}, or begin a new "
+            "run with --init-from"
+        )
     learner.graph.load_state_dict(state["graph"])
     learner.ppo.load_state_dict(state["ppo"])
     learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
