@@ -21,6 +21,7 @@ from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.preferences.record import CurvePoint, origin, write_record
 from physai.train.runners import session
 from physai.train.runners.checkpoint import LoadedRun, load_run
+from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.initial_weights import load_initial_weights
 from physai.train.runners.run_config import RunTaskSource, begin_run, load_config, require_no_run, training_alone
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
@@ -188,17 +189,9 @@ def _trainer(
     target = settings.target_kl or TARGET_KL * task.contract.action.size
     made: list[LeashedCollector] = []
 
-    def source(learner: object) -> LeashedCollector:
-        made.append(
-            LeashedCollector(
-                task,
-                config,
-                learner,  # pyright: ignore[reportArgumentType]
-                num_threads=engine_threads(config),
-                model=model,
-                leash=Leash(target_kl=target),
-            )
-        )
+    def source(learner: Learner) -> LeashedCollector:
+        worlds = Collector(task, config, learner, num_threads=engine_threads(config))
+        made.append(LeashedCollector(task, config, worlds, model=model, leash=Leash(target_kl=target)))
         return made[0]
 
     trainer = Trainer(task, config, source=source)

@@ -63,6 +63,8 @@ class Played:
     """Critic inputs of the states cut off, in the order of steps, then of worlds, (number of them, C)."""
     last_critic: Tensor
     """Critic inputs after the last step, (N, C)."""
+    scores: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What a scorer, if there is one where the steps were played, made of them by name, (T, N, …)."""
 
 
 @dataclass
@@ -156,7 +158,14 @@ class Collector:
 
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
-        return self.finish(rollout, self.play(rollout))
+        self.gather(rollout)
+        return rollout
+
+    def gather(self, rollout: Rollout) -> Played:
+        """`collect`, and what the steps left besides."""
+        played = self.play(rollout)
+        self.finish(rollout, played)
+        return played
 
     def finish(self, rollout: Rollout, played: Played) -> Rollout:
         """Adds to a rollout that was played what the learner needs, and the summary."""
