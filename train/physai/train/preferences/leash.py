@@ -11,7 +11,7 @@ KL = Σ (μ - μ_ref)² / (2 σ²), and no smaller noise hides that the mean got
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from physai.train.models.numpy_policy import seeded
 from physai.train.models.policy_graph import mlp
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.reward import ScoringCollector
-from physai.train.preferences.scoring import SCORED, PreferenceScorer, Reference
+from physai.train.preferences.scoring import PreferenceScorer, Reference
 from physai.train.runners.collector import Learner, Played
 from physai.train.runners.runner import PlayedSource, empty_rollout
 
@@ -66,9 +66,6 @@ class LeashedCollector(ScoringCollector):
         """s, what the learned reward counts."""
         self.beta = leash.initial_beta
         self._reference: Reference | None = None
-        self._scorer: PreferenceScorer | None = None
-        self._memory = torch.zeros(0)
-        """Of the reference, in all worlds."""
         self.critic = mlp([task.critic_size, *config.hidden, 1], config.activation, 1.0)
         """Values of the learned reward."""
         self._optimiser: Any = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_LEARNING_RATE)
@@ -91,7 +88,7 @@ class LeashedCollector(ScoringCollector):
         self.learner.follow(learner)
         rollout = empty_rollout(self.learner.graph, self.task, self.config.segmented())
         if not learner.critic_normaliser.count:
-            self._scored(rollout)
+            self._gather(rollout)
             learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
             self.learner.follow(learner)
         optimiser: Any = None
@@ -107,7 +104,7 @@ class LeashedCollector(ScoringCollector):
 
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, their scores, and its summary of them."""
-        played, reference = self._scored(rollout)
+        played, reference = self._gather(rollout)
         rollout.second_advantage = self._second(rollout, played)
         rollout.second_share = self.share
         rollout.reference_mean = played.scores["reference_mean"]
@@ -120,19 +117,13 @@ class LeashedCollector(ScoringCollector):
         rollout.reward_terms |= {"kl": self.kl, "kl_weight": self.beta, "share": self.share}
         return rollout
 
-    def _scored(self, rollout: Rollout) -> tuple[Played, Reference]:
+    def _gather(self, rollout: Rollout) -> tuple[Played, Reference]:
         """Fills the rollout; returns what was played, with its scores, and the reference."""
-        if self._reference is None or self._scorer is None:
+        if self._reference is None:
             assert self.model is not None
             self._reference = Reference(self.learner)
-            self._scorer = PreferenceScorer(self.model, self._reference)
-            self._memory = self._scorer.memory(self.config.num_envs)
-        played = self.source.gather(rollout)
-        if not played.scores:
-            columns = {name: getattr(rollout, name) for name in SCORED}
-            scores, self._memory = self._scorer.score(columns, self._memory)
-            played = replace(played, scores=scores)
-        return played, self._reference
+            self.source.score_with(PreferenceScorer(self.model, self._reference))
+        return self.source.gather(rollout), self._reference
 
     def _second(self, rollout: Rollout, played: Played) -> Tensor:
         """Standardised advantages of the learned reward, (T, N); its critic learns from them."""

@@ -9,9 +9,6 @@ from torch import Tensor
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.runners.collector import Learner
 
-SCORED = ("raw_observation", "raw_critic", "action", "done")
-"""Columns of a rollout that scores depend on, (T, N, …)."""
-
 
 class Reference:
     """The frozen policy that π may not leave."""
@@ -57,6 +54,9 @@ class Reference:
 class PreferenceScorer:
     """Reward model and reference, in whatever process they score. Scores follow from columns and memory alone."""
 
+    columns = ("raw_observation", "raw_critic", "action", "done")
+    """Of a rollout, (T, N, …), by which it scores."""
+
     def __init__(self, model: RewardEnsemble, reference: Reference) -> None:
         """Keeps both."""
         self._model, self._reference = model, reference
@@ -70,13 +70,13 @@ class PreferenceScorer:
         """Scores steps.
 
         Args:
-            columns: `SCORED` by name.
+            columns: `columns` by name.
             memory: of the reference before the first step, (N, hidden).
 
         Returns:
             `learned`, the learned reward per second, (T, N), and `reference_mean`, what the reference would have done,
             (T, N, A); and its memory after the last step.
         """
-        observation, critic, action, done = (columns[name] for name in SCORED)
+        observation, critic, action, done = (columns[name] for name in self.columns)
         means, memory = self._reference.means(observation, done, memory)
         return {"learned": self._model.reward(critic, action), "reference_mean": means}, memory
