@@ -155,15 +155,18 @@ def test_the_command_writes_the_same_policy_wherever_worlds_and_scores_are(clust
     file.write_text("{generators: [{number: 2}], scorers: [{number: 1, colocated: true}]}")
     places = {
         "alone": [],
-        "here": ["--generators", "2", "--scoring", "generators"],
+        "trainer": ["--generators", "2", "--scoring", "trainer"],
+        "generators": ["--generators", "2"],
         "apart": ["--ray", cluster.address, "--placement", str(file), "--scoring", "apart"],
     }
     tune = ["finetune", str(run), "--preferences", str(database), "--iterations", "2", "--out"]
     for name, options in places.items():
         assert main([*tune, str(tmp_path / name), *options]) == 0
-    assert collected(tmp_path / "alone") == collected(tmp_path / "here") == collected(tmp_path / "apart")
-    provenance = load_run(tmp_path / "apart").provenance
-    assert (provenance["generators"], provenance["scoring"], provenance["ray"]) == ("2", "apart", cluster.address)
+        assert collected(tmp_path / name) == collected(tmp_path / "alone")
+    for name in ("trainer", "generators", "apart"):
+        provenance = load_run(tmp_path / name).provenance
+        assert (provenance["generators"], provenance["scoring"]) == ("2", name)
+    assert load_run(tmp_path / "apart").provenance["ray"] == cluster.address
 
 
 def collected(folder: Path) -> dict[str, Any]:

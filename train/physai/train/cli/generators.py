@@ -60,9 +60,8 @@ def add_scoring_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scoring",
         choices=("trainer", "generators", "apart"),
-        default="trainer",
-        help="where reward model and reference score what was played: in this process, in the generators as each share "
-        "of the worlds ends, or then in actors of their own on Ray (default: trainer)",
+        help="where reward model and reference score what was played: in this process, in the generators as each "
+        "share of the worlds ends, or then in actors of their own on Ray (default: generators, if there are any)",
     )
 
 
@@ -130,11 +129,13 @@ def checked_generators(arguments: argparse.Namespace, config: "TrainConfig") -> 
 
 
 def check_scoring(arguments: argparse.Namespace) -> None:
-    """Refuses a place for scoring that there is not.
+    """Refuses a place for scoring that there is not; without `--scoring`, sets the one that measured best.
 
     Raises:
         PhysaiError: `--scoring` names it.
     """
+    if arguments.scoring is None:
+        arguments.scoring = "trainer" if arguments.generators is None else "generators"
     missing = {"trainer": None, "generators": "generators", "apart": "ray"}[arguments.scoring]
     if missing is not None and getattr(arguments, missing) is None:
         raise PhysaiError(
