@@ -13,9 +13,11 @@ import torch
 from tests.support.patience import until
 from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
+from physai.sdk.base.benchmark import WorkloadError
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
 from physai.sim.workers.cluster import connected
+from physai.train.bench import cluster_scoring
 from physai.train.cluster import scoring
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.launch import scored_generators
@@ -167,6 +169,22 @@ def test_the_command_writes_the_same_policy_wherever_worlds_and_scores_are(clust
         provenance = load_run(tmp_path / name).provenance
         assert (provenance["generators"], provenance["scoring"]) == ("2", name)
     assert load_run(tmp_path / "apart").provenance["ray"] == cluster.address
+
+
+@pytest.mark.slow
+def test_the_benchmark_compares_all_places_if_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr(cluster_scoring, "TASKS", ("cartpole-swingup",))
+    said: list[str] = []
+    results = cluster_scoring.finetuning(said.append, iterations=1, rounds=1)
+    places = [f"finetune_{place}.cartpole-swingup" for place in ("trainer", "generators", "apart")]
+    assert [result.name for result in results] == [*places, "finetune_scoring_share.cartpole-swingup"]
+    assert all(run > 0.0 for result in results for run in result.runs)
+    assert results[-1].runs[0] < 1.0
+    # As if each had learned something else.
+    monkeypatch.setattr(cluster_scoring.Trained, "weights", property(id))
+    with pytest.raises(WorkloadError, match="weights with scoring in trainer differ from those of one process"):
+        cluster_scoring.finetuning(said.append, iterations=1, rounds=1)
 
 
 def collected(folder: Path) -> dict[str, Any]:
