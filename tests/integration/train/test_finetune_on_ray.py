@@ -16,10 +16,11 @@ from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 from physai.sdk.base.benchmark import WorkloadError
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import connected
+from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.bench import cluster_scoring
 from physai.train.cluster import scoring
 from physai.train.cluster.collector import ClusterCollector
+from physai.train.cluster.generator import Order, RolloutGenerator, pack
 from physai.train.cluster.launch import scored_generators
 from physai.train.cluster.placement import Group, Placement, Seat
 from physai.train.cluster.ray_executor import RayExecutor
@@ -29,9 +30,9 @@ from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.runners.checkpoint import load_run, read_checkpoint
-from physai.train.runners.collector import Collector, Learner
+from physai.train.runners.collector import Collector, Learner, Share
 from physai.train.runners.run_config import RunTaskSource
-from physai.train.runners.runner import PlayedSource, Trainer
+from physai.train.runners.runner import PlayedSource, Trainer, build_learner
 
 SOURCE = RunTaskSource(task="cartpole-swingup")
 TASK = load_task("cartpole-swingup")
@@ -145,6 +146,39 @@ def test_a_scorer_whose_node_dies_goes_on_elsewhere(cluster: RayNodes) -> None:
     while alone[0].iteration < trainer.iteration:
         alone[0].train_iteration()
     assert left(trainer, together) == left(*alone)
+
+
+@pytest.mark.slow
+def test_a_scorer_that_keeps_dying_or_fails_ends_the_run_with_the_way_out(cluster: RayNodes) -> None:
+    # Of this function, so that it travels with the actor.
+    class Broken:
+        columns = ("done",)
+
+        def __init__(self, *, dies: bool) -> None:
+            self._dies = dies
+
+        def memory(self, worlds: int) -> torch.Tensor:
+            return torch.zeros(worlds, 0)
+
+        def score(self, columns: Any, memory: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+            if self._dies:
+                os._exit(1)
+            raise ZeroDivisionError("no steps")
+
+    own = build_learner(TASK, CONFIG)
+    generator = RolloutGenerator(TASK, CONFIG, Share(0, 40), 40, num_threads=1, state=None)
+    chunk = generator.collect(Order(0, 1.0), pack(own))
+    with connected(cluster.address, processors=1) as ray:
+        for dies, says in (
+            (True, "scorer 0 was lost 6 times in a row, at last: .*; see `ray logs` for its output, then start again"),
+            (False, r"a scorer failed: ZeroDivisionError\('no steps'\)"),
+        ):
+            scorers = ScoringActors(ray, seats=(Seat(),), way_out="start again")
+            scorers.score_with(Broken(dies=dies), [40])
+            scorers.submit(0, chunk)
+            with pytest.raises(ClusterError, match=says):
+                scorers.results()
+            scorers.close()
 
 
 @pytest.mark.slow
