@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -272,6 +273,17 @@ def _program(pid: int) -> str:
 def _signal(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def alive(ray: Any, role: str = "GeneratorActor") -> Counter[str]:
+    """How many actors of a class are on each node, as the cluster itself has noted them."""
+    state: Any = importlib.import_module("ray._private.state")
+    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+    return Counter(
+        names[entry["Address"]["NodeID"]]
+        for entry in state.actors().values()
+        if entry["ActorClassName"] == role and entry["State"] == "ALIVE"
+    )
 
 
 @contextmanager

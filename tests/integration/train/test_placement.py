@@ -1,6 +1,5 @@
 """`physai train --placement` on the nodes of a real Ray cluster."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import import_module
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.patience import until
-from tests.support.ray_nodes import RayNodes, ray_nodes
+from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
 from physai.sdk.cli.main import main
 from physai.train.cluster.launch import generators_of
@@ -39,17 +38,6 @@ def cluster() -> Iterator[RayNodes]:
         nodes.start(cpus=2, labels={"zone": "lab"})
         nodes.await_all()
         yield nodes
-
-
-def alive(ray: Any) -> Counter[str]:
-    """How many processes of generators are on each node, as the cluster itself has noted them."""
-    state: Any = import_module("ray._private.state")
-    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
-    return Counter(
-        names[entry["Address"]["NodeID"]]
-        for entry in state.actors().values()
-        if entry["ActorClassName"] == "GeneratorActor" and entry["State"] == "ALIVE"
-    )
 
 
 def equal(one: Trainer, other: Trainer) -> bool:

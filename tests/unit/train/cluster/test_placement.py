@@ -86,7 +86,7 @@ groups = st.builds(
     asked=st.lists(groups, min_size=1, max_size=4),
     cpus=st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=5),
 )
-def test_no_node_gives_more_than_it_has_and_every_generator_is_where_it_may_be(
+def test_no_node_gives_more_than_it_has_and_every_generator_and_scorer_is_where_it_may_be(
     asked: list[Group], cpus: list[tuple[int, bool]]
 ) -> None:
     nodes = [
@@ -94,7 +94,7 @@ def test_no_node_gives_more_than_it_has_and_every_generator_is_where_it_may_be(
         for n, (count, lab) in enumerate(cpus)
     ]
     try:
-        found = seats(Placement(generators=tuple(asked)), nodes, trainer=nodes[0])
+        found = seats(Placement(generators=tuple(asked[:1]), scorers=tuple(asked[1:])), nodes, trainer=nodes[0])
     except ClusterError:
         # A single group without wishes is refused only for want of processors.
         plain = len(asked) == 1 and not asked[0].labels and asked[0].colocated is None
@@ -129,6 +129,10 @@ def test_no_node_gives_more_than_it_has_and_every_generator_is_where_it_may_be(
             "generators are to run on the trainer's node where zone=lab, and no node is such",
         ),
         (
+            "{generators: [{number: 1}], scorers: [{number: 5, node: 10.0.0.2}]}",
+            "5 scorers on 10.0.0.2 take 5 processors, 1 each, and there is room for 3 of them",
+        ),
+        (
             "{trainer: 10.0.0.2, generators: [{number: 1}]}",
             r"the placement has the trainer on rack (10.0.0.2), and this process is on dgx (10.0.0.1); start `physai",
         ),
@@ -148,9 +152,10 @@ def test_what_a_cluster_cannot_do(text: str, says: str, tmp_path: Path) -> None:
         ("generators: [{number: .nan}]", "number"),
         ("generators: [{number: 1, processors: 257}]", "processors"),
         ("generators: [{number: 1, device: cuda}]", "device: unknown field"),
-        ("generators: [{number: 1, node: a, colocated: true}]", "node 'a' says where the generators run, and so does"),
+        ("generators: [{number: 1, node: a, colocated: true}]", "node 'a' says where they run, and so does"),
         ("generators: [{number: 1, labels: {zone: 'in(a,b)'}}]", "zone"),
         ("generators: [{number: 1000}, {number: 25}]", "1025 generators, and a run has at most 1024; remove some"),
+        ("{generators: [{number: 1}], scorers: [{number: 1025}]}", "scorers"),
         ("{format_version: 2, generators: [{number: 1}]}", "format_version"),
         ("[", "placement.yaml"),
     ],
@@ -167,6 +172,7 @@ def test_files_that_are_refused(text: str, says: str, tmp_path: Path) -> None:
         Placement,
         trainer=st.sampled_from([None, "dgx"]),
         generators=st.lists(groups, min_size=1, max_size=3).map(tuple),
+        scorers=st.lists(groups, max_size=2).map(tuple),
     )
 )
 def test_a_placement_that_is_written_is_read_again(
@@ -187,6 +193,24 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
     ):
         assert main([*new, *options]) == 2
         assert words in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_scorers_are_of_fine_tuning_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    placed(tmp_path, "{generators: [{number: 2}], scorers: [{number: 1}]}")
+    placement = ["--ray", "local", "--placement", str(tmp_path / "placement.yaml"), "--out", str(tmp_path / "run")]
+    tune = ["finetune", str(tmp_path), "--preferences", str(tmp_path / "none.db")]
+    for words in (["train", "cartpole-swingup"], tune, [*tune, "--scoring", "generators"]):
+        assert main([*words, *placement]) == 2
+        said = capsys.readouterr().err.replace("\n", " ")
+        assert "places scorers, which only `physai finetune --scoring apart` starts; remove `scorers`" in said
+    for options, says in (
+        (["--scoring", "generators"], "--scoring generators takes --generators K; add it"),
+        (["--scoring", "apart", "--generators", "2"], "--scoring apart takes --generators K and --ray; add"),
+        (["--ray", "local"], "--ray local is for generators; add --generators K"),
+    ):
+        assert main([*tune, *options]) == 2
+        assert says in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "run").exists()
 
 

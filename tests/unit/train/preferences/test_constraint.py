@@ -15,6 +15,7 @@ from physai.train.preferences.constraint import Constraint, Keeper
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble
 from physai.train.preferences.judge import Worth, judge
 from physai.train.preferences.leash import Leash, LeashedCollector
+from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.runner import Trainer
 
 ITERATIONS = 12
@@ -51,17 +52,10 @@ def leashed(trained: Trainer) -> tuple[Trainer, LeashedCollector]:
     """What fine-tunes a policy with the opposite of the task."""
     made: list[LeashedCollector] = []
 
-    def source(learner: object) -> LeashedCollector:
-        made.append(
-            LeashedCollector(
-                trained.task,
-                trained.config,
-                learner,  # pyright: ignore[reportArgumentType]
-                num_threads=1,
-                model=Opposite(3, generator=torch.Generator()),
-                leash=Leash(target_kl=100.0),
-            )
-        )
+    def source(learner: Learner) -> LeashedCollector:
+        worlds = Collector(trained.task, trained.config, learner, num_threads=1)
+        model = Opposite(3, generator=torch.Generator())
+        made.append(LeashedCollector(trained.task, trained.config, worlds, model=model, leash=Leash(target_kl=100.0)))
         return made[0]
 
     # Large steps, so that it has a chance.

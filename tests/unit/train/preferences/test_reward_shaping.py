@@ -11,8 +11,9 @@ from physai.train.models.numpy_policy import seed_torch, seeded
 from physai.train.preferences.collect import without_stops
 from physai.train.preferences.draw import cut, draw_segments, layout_of, play
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble
-from physai.train.preferences.leash import Leash, LeashedCollector, Reference
+from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.preferences.reward import PreferenceCollector
+from physai.train.preferences.scoring import Reference
 from physai.train.preferences.scratch import schedule
 from physai.train.runners.collector import Collector
 from physai.train.runners.runner import build_learner, empty_rollout
@@ -29,13 +30,14 @@ def model() -> RewardEnsemble:
 
 def collector(config: TrainConfig = CONFIG, model: RewardEnsemble | None = None) -> PreferenceCollector:
     seed_torch(0)
-    return PreferenceCollector(TASK, config, build_learner(TASK, config), num_threads=1, model=model)
+    worlds = Collector(TASK, config, build_learner(TASK, config), num_threads=1)
+    return PreferenceCollector(TASK, config, worlds, model=model)
 
 
 def leashed(target_kl: float = 0.5) -> LeashedCollector:
     seed_torch(0)
     learner, leash = build_learner(TASK, CONFIG), Leash(target_kl=target_kl, initial_beta=0.1)
-    return LeashedCollector(TASK, CONFIG, learner, num_threads=1, model=model(), leash=leash)
+    return LeashedCollector(TASK, CONFIG, Collector(TASK, CONFIG, learner, num_threads=1), model=model(), leash=leash)
 
 
 def test_without_model_the_reward_is_the_cost_of_failures() -> None:
@@ -75,7 +77,7 @@ def test_divergence_from_the_reference_is_that_of_gaussians() -> None:
     assert one.kl == pytest.approx(0.0, abs=1e-6)
     # Means that are 0.3 standard deviations away.
     std = float(one.learner.ppo.log_std.detach().exp())
-    kl = Reference(one.learner, CONFIG.num_envs).divergence(rollout.mean + 0.3 * std, rollout.mean)
+    kl = Reference(one.learner).divergence(rollout.mean + 0.3 * std, rollout.mean)
     assert kl == pytest.approx(0.5 * 0.09, rel=1e-4)
 
 

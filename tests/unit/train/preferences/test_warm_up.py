@@ -12,7 +12,7 @@ from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import seed_torch, seeded
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.leash import FORESEEN, Leash, LeashedCollector, foreseen
-from physai.train.runners.collector import Learner
+from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.runner import Trainer, build_learner, empty_rollout
 
 TASK = load_task("cartpole-swingup")
@@ -22,7 +22,8 @@ CONFIG = TrainConfig(num_envs=32, horizon=64, hidden=(32,), minibatches=2, activ
 def leashed(learner: Learner, config: TrainConfig = CONFIG) -> LeashedCollector:
     model = RewardEnsemble(TASK.critic_size + 1, hidden=(8,), generator=seeded(0))
     model.freeze_scale(torch.randn(200, TASK.critic_size + 1, generator=seeded(1)))
-    return LeashedCollector(TASK, config, learner, num_threads=1, model=model, leash=Leash(target_kl=0.5))
+    worlds = Collector(TASK, config, learner, num_threads=1)
+    return LeashedCollector(TASK, config, worlds, model=model, leash=Leash(target_kl=0.5))
 
 
 def weights(module: torch.nn.Module) -> torch.Tensor:

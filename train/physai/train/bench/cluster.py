@@ -24,6 +24,7 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.workers.cluster import connected
 from physai.train.bench.cluster_async import WaitingExecutor, WaitingSource, straggler, without_straggler
 from physai.train.bench.cluster_overlap import overcommit, overlaps
+from physai.train.bench.cluster_scoring import finetuning
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.executor import Executor
 from physai.train.cluster.ray_executor import RayExecutor
@@ -38,6 +39,8 @@ WAITING = dataclasses.replace(CONFIG, num_envs=128, horizon=16, epochs=1, miniba
 WAIT_S = 0.010
 GENERATORS = 8
 KILLS = 50
+MEASURED = {"iterations": 20, "rounds": 3}
+"""Of fine-tuning."""
 _MB = 2.0**20
 
 
@@ -55,7 +58,8 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         few: dict[str, int] = {"iterations": 4, "seeds": 1} if options.quick else {}
         results += [*straggler(report, **few), *without_straggler(report, **few)]
         results += overcommit(report, **({"iterations": 30, "seeds": 3} | few))
-        return [*results, *overlaps(report, iterations=4 if options.quick else 20)]
+        results += overlaps(report, iterations=4 if options.quick else 20)
+        return [*results, *finetuning(report, **({"iterations": 2, "rounds": 1} if options.quick else MEASURED))]
     finally:
         torch.set_num_threads(threads)
 

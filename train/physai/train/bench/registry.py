@@ -17,7 +17,7 @@ BENCHMARKS: dict[str, str] = {
     "realaigym": "score of the double pendulum in the trial of the RealAIGym leaderboard",
     "robots": "robots of others, below the folder PHYSAI_ROBOTS: how many import and are stable, whether arms reach",
     "prefer": "preferences: return over the true reward, share of fits, active questions, fine-tuning for a taste",
-    "cluster": "generators on Ray: cost, scaling, kills, asynchronous training; a cached workflow",
+    "cluster": "generators on Ray: cost, scaling, kills, asynchronous training, fine-tuning; a cached workflow",
     "cli": "start-up time of `physai --help`",
     "memory": "peak memory of a training run",
     "gpu": "the device environment: what a step costs, its speed beside its physics and mjlab, learning on a GPU",

@@ -12,6 +12,7 @@ from pathlib import Path
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable
 from physai.sdk.cli.command import CliCommand
+from physai.train.cli.generators import add_generator_arguments, add_scoring_argument, worlds_elsewhere
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="new run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--iterations", type=int, default=60, metavar="N", help="updates of PPO (default: 60)")
     parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated in parallel (default: the run's)")
+    add_generator_arguments(parser)
+    add_scoring_argument(parser)
     parser.add_argument(
         "--weight",
         type=float,
@@ -63,6 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--task-loss must lie in [0, 1], got {arguments.task_loss}")
     if not 1 <= arguments.iterations <= 10**6:
         raise PhysaiError(f"--iterations must lie in 1 … 1000000, got {arguments.iterations}")
+    elsewhere = worlds_elsewhere(arguments, "fine-tune RUN again, into another --out")
     store = PreferenceStore(arguments.preferences)
     names, task = store.layout.terms, store.layout.task
     store.close()
@@ -81,6 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
         taste=None if arguments.taste is None else parse_taste(arguments.taste, names),
         task=arguments.task,
         robot=arguments.robot,
+        elsewhere=elsewhere,
         say=lambda text: print(printable(text), file=sys.stderr),
     )
     if arguments.json:

@@ -1,4 +1,4 @@
-"""Options of `physai train` for generators."""
+"""Options of `physai train` and `finetune` for generators."""
 
 import argparse
 from collections.abc import Callable
@@ -10,14 +10,16 @@ from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
     from physai.sim.tasks.task import Task
+    from physai.train.cluster.placement import Placement
     from physai.train.config import TrainConfig
+    from physai.train.preferences.finetune import WorldsElsewhere
     from physai.train.runners.collector import Learner
     from physai.train.runners.run_config import RunTaskSource
-    from physai.train.runners.runner import RolloutSource
+    from physai.train.runners.runner import PlayedSource, RolloutSource
 
 
 def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--generators`, `--ray`, `--placement` and `--staleness`."""
+    """`--generators`, `--ray` and `--placement`."""
     parser.add_argument(
         "--generators",
         type=int,
@@ -39,12 +41,27 @@ def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="how many generators run on which nodes of the Ray cluster; `physai cluster plan --output` writes one",
     )
+
+
+def add_staleness_argument(parser: argparse.ArgumentParser) -> None:
+    """`--staleness`, which takes generators."""
     parser.add_argument(
         "--staleness",
         type=int,
         metavar="N",
         help="let generators play on while the trainer learns, with weights at most N updates older than those that "
         "learn from it (default: 0, they take turns)",
+    )
+
+
+def add_scoring_argument(parser: argparse.ArgumentParser) -> None:
+    """`--scoring`, of a run that does without `--staleness` and `--gpus`."""
+    parser.set_defaults(staleness=None, gpus=None)
+    parser.add_argument(
+        "--scoring",
+        choices=("trainer", "generators", "apart"),
+        help="where reward model and reference score what was played: in this process, in the generators as each "
+        "share of the worlds ends, or then in actors of their own on Ray (default: generators, if there are any)",
     )
 
 
@@ -111,6 +128,45 @@ def checked_generators(arguments: argparse.Namespace, config: "TrainConfig") -> 
     return count
 
 
+def check_scoring(arguments: argparse.Namespace) -> None:
+    """Refuses a place for scoring that there is not; without `--scoring`, sets the one that measured best.
+
+    Raises:
+        PhysaiError: `--scoring` names it.
+    """
+    if arguments.scoring is None:
+        arguments.scoring = "trainer" if arguments.generators is None else "generators"
+    missing = {"trainer": None, "generators": "generators", "apart": "ray"}[arguments.scoring]
+    if missing is not None and getattr(arguments, missing) is None:
+        raise PhysaiError(
+            f"--scoring {arguments.scoring} takes --generators K{' and --ray' if missing == 'ray' else ''}; add "
+            f"{'it' if missing == 'generators' else 'them'}, or leave --scoring out"
+        )
+
+
+def placement_of(arguments: argparse.Namespace, *, scorers: bool) -> "Placement | None":
+    """What `--placement` names; None without.
+
+    Args:
+        arguments: options.
+        scorers: whether the run starts scorers.
+
+    Raises:
+        PhysaiError: it cannot be read, or places scorers that there are not.
+    """
+    if arguments.placement is None:
+        return None
+    from physai.train.cluster.placement import read_placement
+
+    placement = read_placement(arguments.placement)
+    if placement.scorers and not scorers:
+        raise PhysaiError(
+            f"{arguments.placement} places scorers, which only `physai finetune --scoring apart` starts; remove "
+            "`scorers`, or use that"
+        )
+    return placement
+
+
 def generator_origin(arguments: argparse.Namespace, generators: int | None) -> dict[str, str]:
     """Entries of a run's provenance."""
     if generators is None:
@@ -148,7 +204,45 @@ def source_of_rollouts(
     if generators is None:
         return nullcontext()
     from physai.train.cluster.launch import generators_of
-    from physai.train.cluster.placement import read_placement
 
-    placement = read_placement(arguments.placement) if arguments.placement is not None else None
+    placement = placement_of(arguments, scorers=False)
     return generators_of(task, source, config, generators=generators, address=arguments.ray, placement=placement)
+
+
+def worlds_elsewhere(arguments: argparse.Namespace, way_out: str) -> "WorldsElsewhere | None":
+    """What steps and scores the worlds of fine-tuning; None for its own process.
+
+    Args:
+        arguments: options.
+        way_out: what to do after an error.
+
+    Raises:
+        PhysaiError: options do not go together.
+    """
+    check_options(arguments, 1)
+    check_scoring(arguments)
+    if arguments.generators is None:
+        return None
+    from physai.train.cluster.launch import scored_generators
+    from physai.train.preferences.finetune import WorldsElsewhere
+
+    placement = placement_of(arguments, scorers=arguments.scoring == "apart")
+
+    def opened(
+        task: "Task", source: "RunTaskSource", config: "TrainConfig"
+    ) -> "AbstractContextManager[Callable[[Learner], PlayedSource]]":
+        generators = checked_generators(arguments, config)
+        assert generators is not None
+        return scored_generators(
+            task,
+            source,
+            config,
+            generators=generators,
+            address=arguments.ray,
+            placement=placement,
+            scoring=arguments.scoring,
+            way_out=way_out,
+        )
+
+    origin = generator_origin(arguments, arguments.generators)
+    return WorldsElsewhere(open=opened, origin={**origin, "scoring": arguments.scoring})

@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "start `-m physai.sdk.cli train …` with torchrun instead",
     )
     generator_options.add_generator_arguments(parser)
+    generator_options.add_staleness_argument(parser)
     parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel, on each GPU")
     parser.add_argument("--seed", type=int, help="seed of all random numbers (default: 0)")
     parser.add_argument(

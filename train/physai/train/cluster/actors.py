@@ -1,4 +1,4 @@
-"""Processes of generators: actors of Ray, as many as are asked for and as the cluster has processors for."""
+"""Processes of generators and scorers: actors of Ray, as many as are asked for and as there are processors for."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sim.workers.cluster import TRAINING_PACKAGES, ClusterError, brief, require_same_versions, versions
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
 from physai.train.config import TrainConfig
-from physai.train.runners.collector import Share
+from physai.train.runners.collector import Scorer, Share
 from physai.train.runners.run_config import RunTaskSource
 
 MAX_FAILED_STARTS = 5
@@ -30,6 +30,12 @@ class Worlds:
     share: Share
     count: int
     state: Arrays | None
+    scorer: Scorer | None = None
+
+
+def about_process() -> dict[str, str]:
+    """Versions of what computes, and the process; what an actor answers first."""
+    return {**versions(TRAINING_PACKAGES), "pid": str(os.getpid()), "host": socket.gethostname()}
 
 
 class GeneratorActor:
@@ -43,14 +49,20 @@ class GeneratorActor:
         self._generators: dict[int, RolloutGenerator] = {}
 
     def about(self) -> dict[str, str]:
-        """Versions of what computes worlds, and the process."""
-        return {**versions(TRAINING_PACKAGES), "pid": str(os.getpid()), "host": socket.gethostname()}
+        """See `about_process`."""
+        return about_process()
 
     def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
         """A generator of these worlds."""
-        share, count, state = worlds.share, worlds.count, worlds.state
-        task, threads = source.load(), self._num_threads
-        return RolloutGenerator(task, self._config, share, count, num_threads=threads, state=state)
+        return RolloutGenerator(
+            source.load(),
+            self._config,
+            worlds.share,
+            worlds.count,
+            num_threads=self._num_threads,
+            state=worlds.state,
+            scorer=worlds.scorer,
+        )
 
     def collect(self, which: int, worlds: Worlds | None, order: Order, weights: Weights) -> Chunk:
         """Has a generator play, from these worlds, or from where it stands if None."""
@@ -88,14 +100,15 @@ class Actors:
     So a cluster that grows gets the actors that are missing, and a run goes on with those that it has.
     """
 
-    def __init__(self, ray: Any, start: Callable[[int], Any]) -> None:
+    def __init__(self, ray: Any, start: Callable[[int], Any], *, role: str = "generator") -> None:
         """Asks for none yet.
 
         Args:
             ray: the module.
             start: starts the actor of a number, and does not wait for it.
+            role: what an actor is, for messages.
         """
-        self._ray, self._start = ray, start
+        self._ray, self._start, self._role = ray, start, role
         self._handles: dict[int, Any] = {}
         self._coming: dict[int, Any] = {}
         """The first answer of each actor that has not answered yet."""
@@ -138,7 +151,7 @@ class Actors:
                 self._failed[number] += 1
                 if self._failed[number] > MAX_FAILED_STARTS:
                     raise ClusterError(
-                        f"the process of a generator died {self._failed[number]} times while it started, at last: "
+                        f"the process of a {self._role} died {self._failed[number]} times while it started, at last: "
                         f"{error}; see `ray logs` for its output"
                     ) from error
                 self.replace(number)
@@ -147,7 +160,7 @@ class Actors:
             self._failed[number] = 0
             require_same_versions(about["host"], {name: about[name] for name in TRAINING_PACKAGES})
             self.ready[number] = Process(about["host"], int(about["pid"]))
-            logger.info("a generator's process starts on %s; there are %d", about["host"], len(self.ready))
+            logger.info("a %s's process starts on %s; there are %d", self._role, about["host"], len(self.ready))
 
     def get(self, reference: Any, *, timeout_s: float | None = None) -> Any:
         """What an actor answers.
@@ -162,7 +175,7 @@ class Actors:
         except exceptions.RayTaskError as error:
             if isinstance(error.cause, PhysaiError):
                 raise error.cause from None
-            raise ClusterError(f"a generator failed: {error.cause!r}") from error
+            raise ClusterError(f"a {self._role} failed: {error.cause!r}") from error
         except exceptions.RayError as error:
             raise ActorLostError(brief(error)) from error
 

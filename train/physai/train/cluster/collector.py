@@ -4,7 +4,8 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 import torch
 
@@ -12,15 +13,18 @@ from physai.sim.tasks.task import Task
 from physai.sim.workers.cluster import ClusterError
 from physai.train.algorithms.ppo import Rollout
 from physai.train.cluster.dealing import OF_WORLDS, joined_arrays, part
-from physai.train.cluster.executor import Executor, GeneratorLostError
+from physai.train.cluster.executor import WAY_OUT, Executor, GeneratorLostError
 from physai.train.cluster.filling import fill
 from physai.train.cluster.generator import Arrays, Chunk, Order, as_arrays, as_tensors, pack
+from physai.train.cluster.scoring import ScoringActors
 from physai.train.cluster.shares import shares
 from physai.train.config import TrainConfig
-from physai.train.runners.collector import Learner
+from physai.train.runners.collector import Learner, Played, Scorer, Scoring
 
 MAX_LOSSES = 5
 """How often a generator may be lost in a row before the run ends."""
+
+ScorersPlace = Literal["trainer", "generators"] | ScoringActors
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +37,15 @@ class ClusterCollector:
     """
 
     def __init__(
-        self, task: Task, config: TrainConfig, learner: Learner, executor: Executor, *, generators: int
+        self,
+        task: Task,
+        config: TrainConfig,
+        learner: Learner,
+        executor: Executor,
+        *,
+        generators: int,
+        scorers: ScorersPlace = "trainer",
+        way_out: str = WAY_OUT,
     ) -> None:
         """Divides the worlds; generators start with the first rollout, or to save where the worlds stand.
 
@@ -43,6 +55,8 @@ class ClusterCollector:
             learner: whose copy acts.
             executor: runs the generators.
             generators: how many share the worlds.
+            scorers: what scores if `score_with` is called: this process whole rollouts, generators or actors chunks.
+            way_out: what to do after an error.
 
         Raises:
             ClusterError: the worlds cannot be divided so.
@@ -54,8 +68,9 @@ class ClusterCollector:
         """Generators that were lost and replaced."""
         self._metrics = tuple(task.metrics)
         self._config = config
-        self._executor = executor
+        self._executor, self._scorers, self._way_out = executor, scorers, way_out
         self._shares = shares(config.num_envs, generators)
+        self._scoring: Scoring | None = None
         self._states: list[Arrays | None] = [None] * generators
         self._started = False
         self._number = 0
@@ -67,12 +82,26 @@ class ClusterCollector:
         """Share of the latest judged commands or episodes that succeeded, with exploration on."""
         return float(self._judged.mean()) if len(self._judged) else 0.0
 
+    def score_with(self, scorer: Scorer) -> None:
+        """Has what is played scored; to be called before the first rollout."""
+        if isinstance(self._scorers, ScoringActors):
+            self._scorers.score_with(scorer, [count for _, count in self._shares])
+        elif self._scorers == "generators":
+            self._executor.score_with(scorer)
+        else:
+            self._scoring = Scoring.of(scorer, self._config.num_envs)
+
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them.
 
         Raises:
-            ClusterError: a generator was lost too often, or failed in a way that would repeat itself.
+            ClusterError: a generator or scorer was lost too often, or failed in a way that would repeat itself.
         """
+        self.gather(rollout)
+        return rollout
+
+    def gather(self, rollout: Rollout) -> Played:
+        """`collect`, and what the steps left besides, with their scores if there are any."""
         self._start()
         chunks = self._chunks(Order(self._number, self._curriculum))
         self._number += 1
@@ -82,7 +111,9 @@ class ClusterCollector:
         self._judged = torch.cat([self._judged, outcomes[outcomes >= 0.0]])[-self._config.num_envs :]
         self._curriculum = self._config.curriculum(self._curriculum, self.success)
         self.diverged += sum(chunk.diverged for chunk in chunks)
-        return rollout
+        if self._scoring is not None:
+            return self._scoring.scored(rollout, played)
+        return replace(played, scores=self._scorers.results()) if isinstance(self._scorers, ScoringActors) else played
 
     def _start(self) -> None:
         if not self._started:
@@ -105,8 +136,10 @@ class ClusterCollector:
             while len(chunks) < len(self._shares):
                 which, chunk = self._executor.next_chunk()
                 # Nothing counts twice, whatever an executor delivers.
-                if chunk.number == order.number:
-                    chunks.setdefault(which, chunk)
+                if chunk.number == order.number and which not in chunks:
+                    chunks[which] = chunk
+                    if isinstance(self._scorers, ScoringActors):
+                        self._scorers.submit(which, chunk)
 
         self._insist(accept, again=lambda which: self._executor.submit(which, order, weights))
         return [chunks[which] for which in range(len(self._shares))]
@@ -123,7 +156,7 @@ class ClusterCollector:
                 if losses[lost.which] > MAX_LOSSES:
                     raise ClusterError(
                         f"generator {lost.which} was lost {losses[lost.which]} times in a row, at last: {lost.reason}; "
-                        "see `ray logs` for its output, then continue from the last checkpoint with --resume"
+                        f"see `ray logs` for its output, then {self._way_out}"
                     ) from lost
                 logger.warning("%s; another one continues its worlds", lost)
                 self._start_one(lost.which)

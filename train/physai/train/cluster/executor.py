@@ -7,7 +7,10 @@ from physai.sim.tasks.task import Task
 from physai.sim.workers.cluster import ClusterError
 from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
 from physai.train.config import TrainConfig
-from physai.train.runners.collector import Share
+from physai.train.runners.collector import Scorer, Share
+
+WAY_OUT = "continue from the last checkpoint with --resume RUN"
+"""What to do when a run lost its generators."""
 
 
 class GeneratorLostError(ClusterError):
@@ -21,6 +24,10 @@ class GeneratorLostError(ClusterError):
 
 class Executor(Protocol):
     """Runs generators. `start` may be called again for a lost one; what that still sends is dropped."""
+
+    def score_with(self, scorer: Scorer) -> None:
+        """Has the generators that are started from now on score each chunk as it ends."""
+        ...
 
     def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
         """Starts a generator, or another in its place, see `RolloutGenerator`."""
@@ -67,12 +74,17 @@ class InProcess:
         self._task, self._config, self._threads = task, config, num_threads
         self._generators: dict[int, RolloutGenerator] = {}
         self._asked: list[tuple[int, Order, Weights]] = []
+        self._scorer: Scorer | None = None
+
+    def score_with(self, scorer: Scorer) -> None:
+        """Gives generators that are built from now on a scorer."""
+        self._scorer = scorer
 
     def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
         """Builds a generator."""
         self._asked = [asked for asked in self._asked if asked[0] != which]
         self._generators[which] = RolloutGenerator(
-            self._task, self._config, share, count, num_threads=self._threads, state=state
+            self._task, self._config, share, count, num_threads=self._threads, state=state, scorer=self._scorer
         )
 
     def publish(self, weights: Weights) -> Weights:

@@ -49,6 +49,7 @@ def joined_played(parts: Sequence[Played]) -> Played:
         cut=torch.cat([part.cut for part in parts], dim=1),
         final_critic=_in_order([part.cut for part in parts], [part.final_critic for part in parts]),
         last_critic=torch.cat([part.last_critic for part in parts]),
+        scores={name: torch.cat([part.scores[name] for part in parts], dim=1) for name in parts[0].scores},
     )
 
 

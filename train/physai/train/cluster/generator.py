@@ -14,7 +14,7 @@ from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
 from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import as_tensor
-from physai.train.runners.collector import Collector, Learner, Share
+from physai.train.runners.collector import Collector, Learner, Scorer, Scoring, Share
 from physai.train.runners.runner import build_learner, empty_rollout
 
 Weights = npt.NDArray[np.uint8]
@@ -22,6 +22,8 @@ Weights = npt.NDArray[np.uint8]
 Arrays = dict[str, Any]
 """Arrays, and dictionaries of them; arrays of numpy, because those travel between processes without copies."""
 
+MEMORY = "scorer_memory"
+"""Entry of a generator's state: what its scorer remembers."""
 ACTED = ("observation", "raw_observation", "raw_critic", "action", "mean", "log_prob", "reward", "done")
 """Columns of a rollout that acting fills, (T, N, …)."""
 
@@ -96,7 +98,15 @@ class RolloutGenerator:
     """Steps a share of the worlds, in whatever process it is."""
 
     def __init__(
-        self, task: Task, config: TrainConfig, share: Share, count: int, *, num_threads: int, state: Arrays | None
+        self,
+        task: Task,
+        config: TrainConfig,
+        share: Share,
+        count: int,
+        *,
+        num_threads: int,
+        state: Arrays | None,
+        scorer: Scorer | None = None,
     ) -> None:
         """Builds the worlds.
 
@@ -107,18 +117,26 @@ class RolloutGenerator:
             count: how many they are.
             num_threads: threads of the engine.
             state: to continue from; None for new worlds.
+            scorer: scores each chunk as it ends; None for chunks without scores.
         """
         # Minibatches are the trainer's.
         own = dataclasses.replace(config, num_envs=count, minibatches=1, shards=1)
         self._collector = Collector(task, own, build_learner(task, own), num_threads=num_threads, share=share)
         self._rollout: Rollout = empty_rollout(self._collector.learner.graph, task, own)
+        self._scoring = None if scorer is None else Scoring.of(scorer, count)
         if state is not None:
-            self._collector.load_state_dict(as_tensors(state))
+            tensors = as_tensors(state)
+            self._collector.load_state_dict(tensors)
+            if self._scoring is not None:
+                self._scoring.memory = tensors[MEMORY]
 
     @property
     def state(self) -> Arrays:
         """Where the worlds stand, a copy."""
-        return as_arrays(as_tensors(as_arrays(self._collector.state_dict())))
+        state = self._collector.state_dict()
+        if self._scoring is not None:
+            state[MEMORY] = self._scoring.memory
+        return as_arrays(as_tensors(as_arrays(state)))
 
     def collect(self, order: Order, weights: Weights) -> Chunk:
         """Steps the worlds with these weights."""
@@ -128,6 +146,8 @@ class RolloutGenerator:
         before = collector.diverged
         played = collector.play(rollout)
         columns = {name: tensor for name, tensor in rollout.state_dict().items() if name in (*ACTED, "hidden")}
+        if self._scoring is not None:
+            played = self._scoring.scored(rollout, played)
         return Chunk(
             number=order.number,
             columns=as_arrays(columns),

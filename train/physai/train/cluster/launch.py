@@ -1,21 +1,25 @@
 """Generators for a run: where they are, and what does not go with them."""
 
 import dataclasses
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
 
 from physai.sim.tasks.task import Task
 from physai.sim.workers.cluster import ClusterError, check_address, connected
 from physai.train.cluster.async_collector import AsyncCollector
-from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.executor import Executor, InProcess
-from physai.train.cluster.placement import Placement, seats_on
+from physai.train.cluster.collector import ClusterCollector, ScorersPlace
+from physai.train.cluster.executor import WAY_OUT, Executor, InProcess
+from physai.train.cluster.placement import Placement, Seat, seats_on
 from physai.train.cluster.ray_executor import RayExecutor
+from physai.train.cluster.scoring import ScoringActors
 from physai.train.cluster.shares import equal_shares, shares
 from physai.train.config import TrainConfig
 from physai.train.runners.collector import Learner
 from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import engine_threads
+
+ScoringPlace = Literal["trainer", "generators", "apart"]
 
 
 def check_generators(config: TrainConfig, generators: int, address: str | None) -> None:
@@ -74,14 +78,8 @@ def generators_of(
         MissingExtraError: ray is not installed.
     """
     with ExitStack() as stack:
-        played = chunk_config(config)
-        if address is None:
-            executor: Executor = InProcess(task, played, num_threads=engine_threads(config))
-        else:
-            processors = generators if placement is None else placement.processors
-            ray = stack.enter_context(connected(address, processors=processors))
-            seats = () if placement is None else seats_on(ray, placement)
-            executor = RayExecutor(ray, source, played, seats=seats)
+        ray, seats = _joined(stack, generators, address, placement)
+        executor = _executor(ray, task, source, config, seats[:generators])
 
         def collector(learner: Learner) -> ClusterCollector | AsyncCollector:
             if config.staleness == 0:
@@ -93,6 +91,68 @@ def generators_of(
             return made
 
         yield collector
+
+
+@contextmanager
+def scored_generators(
+    task: Task,
+    source: RunTaskSource,
+    config: TrainConfig,
+    *,
+    generators: int,
+    address: str | None,
+    placement: Placement | None = None,
+    scoring: ScoringPlace,
+    way_out: str,
+) -> Generator[Callable[[Learner], ClusterCollector]]:
+    """Has generators at hand whose chunks can be scored, as `ClusterCollector.score_with` does.
+
+    Args:
+        task: see `generators_of`.
+        source: likewise.
+        config: settings of the run, without staleness.
+        generators: see `generators_of`.
+        address: likewise.
+        placement: likewise.
+        scoring: where; apart is in actors of their own on the cluster, those of the placement or else one.
+        way_out: what to do after an error.
+
+    Raises:
+        ClusterError: see `generators_of`.
+        MissingExtraError: likewise.
+    """
+    with ExitStack() as stack:
+        ray, seats = _joined(stack, generators + (scoring == "apart"), address, placement)
+        executor = _executor(ray, task, source, config, seats[:generators], way_out=way_out)
+        stack.callback(executor.close)
+        scorers: ScorersPlace
+        if scoring == "apart":
+            scorers = ScoringActors(ray, seats=seats[generators:] or (Seat(),), way_out=way_out)
+            stack.callback(scorers.close)
+        else:
+            scorers = scoring
+        yield lambda learner: ClusterCollector(
+            task, config, learner, executor, generators=generators, scorers=scorers, way_out=way_out
+        )
+
+
+def _joined(
+    stack: ExitStack, processors: int, address: str | None, placement: Placement | None
+) -> tuple[Any, tuple[Seat, ...]]:
+    """Ray's module while the stack is open, None without an address, and the seats of a placement there."""
+    if address is None:
+        return None, ()
+    ray = stack.enter_context(connected(address, processors=placement.processors if placement else processors))
+    return ray, seats_on(ray, placement) if placement else ()
+
+
+def _executor(
+    ray: Any, task: Task, source: RunTaskSource, config: TrainConfig, seats: Sequence[Seat], *, way_out: str = WAY_OUT
+) -> Executor:
+    played = chunk_config(config)
+    if ray is None:
+        return InProcess(task, played, num_threads=engine_threads(config))
+    return RayExecutor(ray, source, played, seats=seats, way_out=way_out)
 
 
 def chunk_config(config: TrainConfig) -> TrainConfig:

@@ -1,4 +1,4 @@
-"""Which nodes of a Ray cluster generators run on: a file, and where that puts each of them."""
+"""Which nodes of a Ray cluster generators and scorers run on: a file, and where that puts each of them."""
 
 import json
 from collections import Counter
@@ -25,11 +25,11 @@ Document = TypeVar("Document", bound=Frozen)
 
 
 class Group(Frozen):
-    """Generators that are placed alike: on a node, or on any nodes that have labels and are the trainer's or not."""
+    """Generators or scorers placed alike: on a node, or on any nodes that have labels and are the trainer's or not."""
 
     number: Annotated[int, Field(ge=1, le=MAX_GENERATORS)]
     processors: Annotated[int, Field(ge=1, le=256)] = 1
-    """Of each generator: what Ray reserves for it, and the threads of its engine."""
+    """Of each: what Ray reserves for it, and the threads of a generator's engine."""
     node: NodeName | None = None
     """Name (`ray start --node-name`), host name or address of a node."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=16)
@@ -41,7 +41,7 @@ class Group(Frozen):
     def _one_way(self) -> "Group":
         if self.node is not None and (self.labels or self.colocated is not None):
             other = "labels" if self.labels else "colocated"
-            raise ValueError(f"node {self.node!r} says where the generators run, and so does {other}; remove one")
+            raise ValueError(f"node {self.node!r} says where they run, and so does {other}; remove one")
         return self
 
     @property
@@ -55,17 +55,20 @@ class Group(Frozen):
 
 
 class Placement(Frozen):
-    """Where the generators of a run are. The trainer is the process that is started, wherever that is."""
+    """Where the generators and scorers of a run are. The trainer is the process that is started, wherever that is."""
 
     format_version: Annotated[int, Field(ge=1, le=1)] = 1
     trainer: NodeName | None = None
     """Node that the trainer is to be on, as of `Group.node`; None for any."""
     generators: Annotated[tuple[Group, ...], Field(min_length=1, max_length=MAX_GENERATORS)]
+    scorers: Annotated[tuple[Group, ...], Field(max_length=MAX_GENERATORS)] = ()
+    """Of `physai finetune --scoring apart`."""
 
     @model_validator(mode="after")
     def _count_in_bounds(self) -> "Placement":
-        if not self.count <= MAX_GENERATORS:
-            raise ValueError(f"{self.count} generators, and a run has at most {MAX_GENERATORS}; remove some")
+        for role, count in (("generators", self.count), ("scorers", sum(group.number for group in self.scorers))):
+            if not count <= MAX_GENERATORS:
+                raise ValueError(f"{count} {role}, and a run has at most {MAX_GENERATORS}; remove some")
         return self
 
     @property
@@ -75,8 +78,8 @@ class Placement(Frozen):
 
     @property
     def processors(self) -> int:
-        """What they take together."""
-        return sum(group.number * group.processors for group in self.generators)
+        """What generators and scorers take together."""
+        return sum(group.number * group.processors for group in (*self.generators, *self.scorers))
 
 
 PLACEMENT_FILE = DocumentKind(name="placement", format_version=1, max_bytes=1 << 20, max_depth=5, error=ClusterError)
@@ -134,7 +137,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a generator is started."""
+    """Where a generator or scorer is started."""
 
     node: str | None = None
     """Id of a node; None for any."""
@@ -154,7 +157,7 @@ class Seat:
 
 
 def seats_on(ray: Any, placement: Placement) -> tuple[Seat, ...]:
-    """Where each generator of a placement starts on the cluster that this process, the trainer, is connected with.
+    """`seats` on the cluster that this process, the trainer, is connected with.
 
     Raises:
         ClusterError: the cluster has no such nodes, or too few processors on them.
@@ -175,7 +178,7 @@ def seats_on(ray: Any, placement: Placement) -> tuple[Seat, ...]:
 
 
 def seats(placement: Placement, nodes: Sequence[ClusterNode], *, trainer: ClusterNode) -> tuple[Seat, ...]:
-    """Where each generator of a placement starts, in their order.
+    """Where each generator of a placement, and then each scorer, starts, in their order.
 
     Those with the fewest nodes to choose from are placed first, on nodes that the fewest others may use, and there on
     the one with most processors free. This may miss a placement in which groups share nodes tightly; naming the nodes
@@ -195,12 +198,14 @@ def seats(placement: Placement, nodes: Sequence[ClusterNode], *, trainer: Cluste
             f"the placement has the trainer on {wanted}, and this process is on {trainer}; start `physai train` on "
             f"{wanted}, for instance with `ray job submit`, or change `trainer`"
         )
-    choices = [_choices(group, nodes, trainer, has) for group in placement.generators]
+    groups = [("generators", group) for group in placement.generators]
+    groups += [("scorers", group) for group in placement.scorers]
+    choices = [_choices(role, group, nodes, trainer, has) for role, group in groups]
     wishes = Counter(node.id for choice in choices for node in choice)
     free = {node.id: node.processors for node in nodes}
     found: dict[int, list[Seat]] = {}
     for number in sorted(range(len(choices)), key=lambda number: len(choices[number])):
-        group, choice = placement.generators[number], choices[number]
+        (role, group), choice = groups[number], choices[number]
         found[number] = []
         for _ in range(group.number):
             node = min(
@@ -210,7 +215,7 @@ def seats(placement: Placement, nodes: Sequence[ClusterNode], *, trainer: Cluste
             )
             if node is None:
                 raise ClusterError(
-                    f"{group.number} generators {group.where} take {group.number * group.processors} processors, "
+                    f"{group.number} {role} {group.where} take {group.number * group.processors} processors, "
                     f"{group.processors} each, and there is room for {len(found[number])} of them; {has}; place fewer, "
                     "or start more nodes with `ray start --address`"
                 )
@@ -219,7 +224,9 @@ def seats(placement: Placement, nodes: Sequence[ClusterNode], *, trainer: Cluste
     return tuple(seat for number in range(len(choices)) for seat in found[number])
 
 
-def _choices(group: Group, nodes: Sequence[ClusterNode], trainer: ClusterNode, has: str) -> list[ClusterNode]:
+def _choices(
+    role: str, group: Group, nodes: Sequence[ClusterNode], trainer: ClusterNode, has: str
+) -> list[ClusterNode]:
     if group.node is not None:
         return [_named(group.node, nodes, has)]
     found = [
@@ -230,7 +237,7 @@ def _choices(group: Group, nodes: Sequence[ClusterNode], trainer: ClusterNode, h
     ]
     if not found:
         raise ClusterError(
-            f"generators are to run {group.where}, and no node is such; {has}; change the placement, or start one with "
+            f"{role} are to run {group.where}, and no node is such; {has}; change the placement, or start one with "
             "`ray start --address`, and --labels if need be"
         )
     return found

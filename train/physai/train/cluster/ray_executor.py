@@ -11,11 +11,11 @@ from physai.sim.workers.cluster import ClusterError
 from physai.sim.workers.head import Head
 from physai.train.cluster.actors import ActorLostError, Actors, GeneratorActor, Worlds
 from physai.train.cluster.dealing import deal, fewest_held
-from physai.train.cluster.executor import GeneratorLostError
+from physai.train.cluster.executor import WAY_OUT, GeneratorLostError
 from physai.train.cluster.generator import Arrays, Chunk, Order, Weights
 from physai.train.cluster.placement import Seat
 from physai.train.config import TrainConfig
-from physai.train.runners.collector import Share
+from physai.train.runners.collector import Scorer, Share
 from physai.train.runners.run_config import RunTaskSource
 
 START_S = 180.0
@@ -49,7 +49,15 @@ class RayExecutor:
     turn, so what is played depends neither on how many there are nor on which has what.
     """
 
-    def __init__(self, ray: Any, source: RunTaskSource, config: TrainConfig, *, seats: Sequence[Seat] = ()) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        source: RunTaskSource,
+        config: TrainConfig,
+        *,
+        seats: Sequence[Seat] = (),
+        way_out: str = WAY_OUT,
+    ) -> None:
         """Starts nothing yet.
 
         Args:
@@ -57,13 +65,15 @@ class RayExecutor:
             source: where every computer finds the task.
             config: settings of the run.
             seats: where the process of each generator starts; where Ray finds a processor, if empty.
+            way_out: what to do after an error.
         """
-        self._seats = seats
+        self._seats, self._way_out = seats, way_out
         self._ray, self._source, self._config = ray, absolute(source), config
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(GeneratorActor)
         self._actors = Actors(ray, self._start_actor)
-        self._head = Head(ray, way_out="continue from the last checkpoint with --resume RUN")
+        self._head = Head(ray, way_out=way_out)
+        self._scorer: Scorer | None = None
         self._worlds: dict[int, Worlds] = {}
         """Where the worlds of each generator stand after what it sent last."""
         self._holders: dict[int, int] = {}
@@ -85,6 +95,10 @@ class RayExecutor:
         found = {which: self._actors.ready[number] for which, number in self._holders.items()}
         return {which: (process.host, process.pid) for which, process in sorted(found.items())}
 
+    def score_with(self, scorer: Scorer) -> None:
+        """Gives generators that are built from now on a scorer."""
+        self._scorer = scorer
+
     def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
         """Notes the worlds, and asks for another process if there are fewer than generators."""
         for number, work in list(self._working.items()):
@@ -94,7 +108,7 @@ class RayExecutor:
             self._begun_s = self._going_s = time.monotonic()
         self._waiting.pop(which, None)
         self._holders.pop(which, None)
-        self._worlds[which] = Worlds(share, count, state)
+        self._worlds[which] = Worlds(share, count, state, self._scorer)
         self._head.require()
         self._actors.require(len(self._worlds))
 
@@ -201,7 +215,7 @@ class RayExecutor:
             f"each takes {most} of the processors, and the cluster has {len(nodes)} "
             f"node{'s' if len(nodes) > 1 else ''} with {whole:g} processors, {free:g} of them free; "
             f"add computers with `ray start --address {self._head.address}`, then "
-            "continue from the last checkpoint with --resume RUN"
+            f"{self._way_out}"
         )
 
     def state(self, which: int) -> Arrays:

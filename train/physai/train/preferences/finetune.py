@@ -1,6 +1,7 @@
 """Fine-tunes a run's policy by preferences, on a leash to what it was."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.preferences.record import CurvePoint, origin, write_record
 from physai.train.runners import session
 from physai.train.runners.checkpoint import LoadedRun, load_run
+from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.initial_weights import load_initial_weights
 from physai.train.runners.run_config import RunTaskSource, begin_run, load_config, require_no_run, training_alone
-from physai.train.runners.runner import Trainer, engine_threads, learner_threads
+from physai.train.runners.runner import PlayedSource, Trainer, engine_threads, learner_threads
 
 CRITIC_ITERATIONS = 10
 """Rollouts of the reference that the critic of the learned reward, which knows nothing, learns from first."""
@@ -47,6 +49,23 @@ class FinetuneSettings:
     """What may be lost of the task."""
     num_envs: int | None = None
     """Worlds; None for the run's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldsElsewhere:
+    """What steps the worlds in place of the process that learns."""
+
+    open: Callable[[Task, RunTaskSource, TrainConfig], AbstractContextManager[Callable[[Learner], PlayedSource]]]
+    """Has it at hand while a block runs: makes a trainer's source of rollouts."""
+    origin: Mapping[str, str]
+    """Entries of the run's provenance."""
+
+
+class SeenSource(RunTaskSource):
+    """Where a task comes from whose critic sees what a person sees, in the process that steps its worlds, too."""
+
+    def load(self) -> Task:
+        return with_seen(super().load())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +98,7 @@ def finetune(
     taste: Mapping[str, float] | None = None,
     task: str | None = None,
     robot: str | None = None,
+    elsewhere: WorldsElsewhere | None = None,
     say: Callable[[str], None] = print,
 ) -> Finetuned:
     """Fits a reward model to a database and fine-tunes a run's policy with it into a new run folder.
@@ -91,26 +111,33 @@ def finetune(
         taste: what the answers came from, if it is known; only reported in the over-optimisation curve.
         task: see `physai.train.runners.checkpoint.load_run`.
         robot: likewise.
+        elsewhere: what steps the worlds; this process if None.
         say: takes messages for the user.
 
     Raises:
         CheckpointError: `out` holds a run, or `run` is none.
         PreferenceError: the database is of another task, or has too few answers.
         ExportError: the reference cannot be exported.
+        ClusterError: the worlds cannot be stepped elsewhere.
     """
     require_no_run(out)
     loaded = load_run(run, task=task, robot=robot)
     source = load_config(run)[0].chosen(run, task=task, robot=robot)
     config = _config(loaded.config, settings)
     torch.set_num_threads(learner_threads(config))
-    task_seen = with_seen(loaded.task)
-    store = _opened(database, task_seen, config)
-    try:
+    seen = with_seen(loaded.task)
+    with ExitStack() as stack:
+        rollouts = (
+            stack.enter_context(elsewhere.open(seen, SeenSource(**asdict(source)), config)) if elsewhere else None
+        )
+        store = _opened(database, seen, config)
+        stack.callback(store.close)
         model, report = fit_store(store, seed=settings.seed, beside_task=True)
         say(fit_line(report))
         with training_alone(out):
-            stated = _begun(out, source, config, loaded, store, (model, report))
-            trainer, collector = _trainer(task_seen, config, model, settings)
+            extra = elsewhere.origin if elsewhere else dict[str, str]()
+            stated = _begun(out, source, config, loaded, store, (model, report), extra)
+            trainer, collector = _trainer(seen, config, model, settings, rollouts)
             _scale_seen(trainer, model, added=load_initial_weights(trainer, run))
             if collector.warm_up(trainer.learner, CRITIC_ITERATIONS):
                 say(f"{run} has no critic that foresees the task's reward; one was fitted to the reference first")
@@ -131,8 +158,6 @@ def finetune(
                 "after": asdict(keeper.after),
             }
             write_record(out, stated, keeper, facts)
-    finally:
-        store.close()
     return Finetuned(
         run=str(out),
         reason=ended.reason,
@@ -164,6 +189,7 @@ def _begun(
     reference: LoadedRun,
     store: PreferenceStore,
     fitted: tuple[RewardEnsemble, FitReport],
+    extra: Mapping[str, str],
 ) -> Preferences:
     """Begins the run: with its reward model, with its reference as a policy file, and with what it states of both."""
     model, report = fitted
@@ -172,7 +198,7 @@ def _begun(
         reference.graph, reference.task, out / REFERENCE_FOLDER, provenance=reference.provenance, key=reference.key
     )
     stated = origin(store, report, reward_model=digest, reference=exported.policy_sha256)
-    begin_run(out, source, config, reference.task, origin=stated.entries)
+    begin_run(out, source, config, reference.task, origin={**stated.entries, **extra})
     return stated
 
 
@@ -186,22 +212,18 @@ def _opened(database: Path, task: Task, config: TrainConfig) -> PreferenceStore:
 
 
 def _trainer(
-    task: Task, config: TrainConfig, model: RewardEnsemble, settings: FinetuneSettings
+    task: Task,
+    config: TrainConfig,
+    model: RewardEnsemble,
+    settings: FinetuneSettings,
+    rollouts: Callable[[Learner], PlayedSource] | None,
 ) -> tuple[Trainer, LeashedCollector]:
-    target = settings.target_kl or TARGET_KL * task.contract.action.size
+    leash = Leash(target_kl=settings.target_kl or TARGET_KL * task.contract.action.size)
     made: list[LeashedCollector] = []
 
-    def source(learner: object) -> LeashedCollector:
-        made.append(
-            LeashedCollector(
-                task,
-                config,
-                learner,  # pyright: ignore[reportArgumentType]
-                num_threads=engine_threads(config),
-                model=model,
-                leash=Leash(target_kl=target),
-            )
-        )
+    def source(learner: Learner) -> LeashedCollector:
+        worlds = rollouts(learner) if rollouts else Collector(task, config, learner, num_threads=engine_threads(config))
+        made.append(LeashedCollector(task, config, worlds, model=model, leash=leash))
         return made[0]
 
     trainer = Trainer(task, config, source=source)

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout, advantages, standardised
 from physai.train.config import TrainConfig
+from physai.train.models.numpy_policy import seeded
 from physai.train.models.policy_graph import mlp
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.reward import ScoringCollector
+from physai.train.preferences.scoring import PreferenceScorer, Reference
 from physai.train.runners.collector import Learner, Played
-from physai.train.runners.runner import empty_rollout
+from physai.train.runners.runner import PlayedSource, empty_rollout
 
 MAX_BETA, MIN_BETA = 1e3, 1e-3
 CRITIC_LEARNING_RATE = 3e-3
@@ -43,58 +45,22 @@ class Leash:
     """Multiple of the target at which a run ends."""
 
 
-class Reference:
-    """The frozen policy that π may not leave."""
-
-    def __init__(self, learner: Learner, worlds: int) -> None:
-        """Copies graph and exploration noise."""
-        self._graph = copy.deepcopy(learner.graph)
-        self._log_std = learner.ppo.log_std.detach().clone()
-        self._hidden = torch.zeros(worlds, int(getattr(self._graph.actor, "state_size", 0)))
-
-    @torch.no_grad()
-    def means(self, rollout: Rollout) -> Tensor:
-        """What it would have done, with its own statistics of observations, (T, N, A)."""
-        observation = self._graph.normaliser(rollout.raw_observation.flatten(0, 1)).view_as(rollout.raw_observation)
-        if not self._hidden.shape[1]:
-            return self._graph.actor(observation.flatten(0, 1), self._hidden[:0])[0].view_as(rollout.mean)
-        means: list[Tensor] = []
-        for t in range(len(observation)):
-            mean, hidden = self._graph.actor(observation[t], self._hidden)
-            means.append(mean)
-            self._hidden = hidden * (1.0 - rollout.done[t, :, None])
-        return torch.stack(means)
-
-    def divergence(self, mean: Tensor, reference: Tensor) -> float:
-        """Mean of KL(π ‖ π_ref) per step [nat], for policies that explore alike."""
-        away = (mean - reference) * torch.exp(-self._log_std)
-        return float(0.5 * (away * away).sum(-1).mean())
-
-
 class LeashedCollector(ScoringCollector):
-    """A collector whose rollouts carry the task's reward, the advantage of the learned one, and the reference."""
+    """Gives rollouts of a source the advantage of the learned reward and what the reference would have done."""
 
     def __init__(
-        self,
-        task: Task,
-        config: TrainConfig,
-        learner: Learner,
-        *,
-        num_threads: int,
-        model: RewardEnsemble,
-        leash: Leash,
+        self, task: Task, config: TrainConfig, source: PlayedSource, *, model: RewardEnsemble, leash: Leash
     ) -> None:
-        """Steps worlds as `Collector` does; the learner at the first rollout is the reference.
+        """Plays nothing yet; the learner at the first rollout is the reference.
 
         Args:
             task: what is played.
             config: settings of the run.
-            learner: the one that learns.
-            num_threads: threads of the engine.
+            source: see `ScoringCollector`.
             model: the reward model.
             leash: how far to go.
         """
-        super().__init__(task, config, learner, num_threads=num_threads, model=model)
+        super().__init__(task, config, source, model=model)
         self.leash = leash
         self.share = 0.0
         """s, what the learned reward counts."""
@@ -103,11 +69,12 @@ class LeashedCollector(ScoringCollector):
         self.critic = mlp([task.critic_size, *config.hidden, 1], config.activation, 1.0)
         """Values of the learned reward."""
         self._optimiser: Any = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_LEARNING_RATE)
+        # Not that of the worlds' noise, which may be drawn in another process.
+        self._generator = seeded(config.seed + 2)
         self._usual: Tensor | None = None
         """Mean learned reward of a step of the reference."""
         self.explained = 0.0
         """Share of the latest variance of its returns that the critic of the learned reward foresaw."""
-        self._played: Played | None = None
 
     def warm_up(self, learner: Learner, rollouts: int) -> bool:
         """Fits the critic of the learned reward, which knows nothing, to rollouts of the reference.
@@ -119,11 +86,9 @@ class LeashedCollector(ScoringCollector):
             Whether the learner's critic was fitted.
         """
         self.learner.follow(learner)
-        rollout = empty_rollout(self.learner.graph, self.env.task, self.config.segmented())
+        rollout = empty_rollout(self.learner.graph, self.task, self.config.segmented())
         if not learner.critic_normaliser.count:
-            self.play(rollout)
-            assert self._reference is not None
-            self._reference.means(rollout)  # its memory goes on with the worlds
+            self._gather(rollout)
             learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
             self.learner.follow(learner)
         optimiser: Any = None
@@ -137,20 +102,12 @@ class LeashedCollector(ScoringCollector):
                 self.learner.follow(learner)
         return optimiser is not None
 
-    def play(self, rollout: Rollout) -> Played:
-        if self._reference is None:
-            self._reference = Reference(self.learner, self.config.num_envs)
-        self._played = super().play(rollout)
-        return self._played
-
     def collect(self, rollout: Rollout) -> Rollout:
-        super().collect(rollout)
-        played, reference = self._played, self._reference
-        assert played is not None
-        assert reference is not None
+        """Fills the rollout with the next steps of every world, their scores, and its summary of them."""
+        played, reference = self._gather(rollout)
         rollout.second_advantage = self._second(rollout, played)
         rollout.second_share = self.share
-        rollout.reference_mean = reference.means(rollout)
+        rollout.reference_mean = played.scores["reference_mean"]
         rollout.reference_weight = self.beta
         self.kl = reference.divergence(rollout.mean, rollout.reference_mean)
         if self.kl > 1.5 * self.leash.target_kl:
@@ -160,12 +117,20 @@ class LeashedCollector(ScoringCollector):
         rollout.reward_terms |= {"kl": self.kl, "kl_weight": self.beta, "share": self.share}
         return rollout
 
+    def _gather(self, rollout: Rollout) -> tuple[Played, Reference]:
+        """Fills the rollout; returns what was played, with its scores, and the reference."""
+        if self._reference is None:
+            assert self.model is not None
+            self._reference = Reference(self.learner)
+            self.source.score_with(PreferenceScorer(self.model, self._reference))
+        return self.source.gather(rollout), self._reference
+
     def _second(self, rollout: Rollout, played: Played) -> Tensor:
         """Standardised advantages of the learned reward, (T, N); its critic learns from them."""
         normaliser = self.learner.critic_normaliser
         second = copy.copy(rollout)
         with torch.no_grad():
-            second.reward = self.liked(rollout, played)
+            second.reward = self.liked(rollout, played, played.scores["learned"])
             if self._usual is None:
                 self._usual = second.reward.mean()
             # Answers leave the zero of a reward open; about this one values are small, and learned soon.
@@ -182,11 +147,11 @@ class LeashedCollector(ScoringCollector):
 
     @property
     def _gamma(self) -> float:
-        return self.config.gamma(self.env.task.contract.timing.control_dt)
+        return self.config.gamma(self.task.contract.timing.control_dt)
 
     def _fit(self, critic: nn.Module, optimiser: Any, inputs: Tensor, target: Tensor) -> None:
         for _ in range(self.config.epochs):
-            for rows in torch.randperm(len(target), generator=self.generator).chunk(self.config.minibatches):
+            for rows in torch.randperm(len(target), generator=self._generator).chunk(self.config.minibatches):
                 loss = (critic(inputs[rows]).squeeze(-1) - target[rows]).square().mean()
                 optimiser.zero_grad()
                 torch.autograd.backward(loss)

@@ -11,56 +11,71 @@ reward in place of the learned one did not try what a swing-up needs.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
 from physai.train.config import TrainConfig
 from physai.train.preferences.ensemble import BEST_RATE, MAX_RATE, RewardEnsemble
-from physai.train.runners.collector import Collector, Learner, Played
+from physai.train.runners.collector import Played
+from physai.train.runners.runner import PlayedSource
 
 SHARPNESS = 3
 """Power of the learned reward, relative to the best one, that a policy which learns from it alone is paid."""
 
 
-class ScoringCollector(Collector):
-    """A collector that also keeps how much people would like each step."""
+class ScoringCollector:
+    """A source of rollouts that takes them from another one, and has a learned reward for them."""
 
     def __init__(
-        self,
-        task: Task,
-        config: TrainConfig,
-        learner: Learner,
-        *,
-        num_threads: int,
-        model: RewardEnsemble | None = None,
+        self, task: Task, config: TrainConfig, source: PlayedSource, *, model: RewardEnsemble | None = None
     ) -> None:
-        """Steps worlds as `Collector` does.
+        """Plays nothing yet.
 
         Args:
             task: what is played.
             config: settings of the run.
-            learner: the one that learns.
-            num_threads: threads of the engine.
+            source: what plays: worlds in this process, or generators.
             model: the reward model; may be given later.
         """
-        super().__init__(task, config, learner, num_threads=num_threads)
-        self.model = model
-        self.failure_cost = MAX_RATE * self.env.step_dt / (1.0 - config.gamma(task.contract.timing.control_dt))
+        self.task, self.config, self.model = task, config, model
+        self.source, self.learner = source, source.learner
+        self.step_dt = task.contract.timing.control_dt * config.action_repeat
+        self.failure_cost = MAX_RATE * self.step_dt / (1.0 - config.gamma(task.contract.timing.control_dt))
         """C, the most that a failure ever costs."""
         self.kl = 0.0
         """Latest mean divergence from the reference per step [nat]; 0 without one."""
 
-    @torch.no_grad()
-    def liked(self, rollout: Rollout, played: Played) -> Tensor:
-        """The learned reward of each step, (T, N); without a model only the cost of failures."""
+    @property
+    def success(self) -> float:
+        """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+        return self.source.success
+
+    @property
+    def diverged(self) -> int:
+        """Episodes that ended because the physics diverged, since this was built."""
+        return self.source.diverged
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the worlds stand."""
+        return self.source.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state_dict` left off."""
+        self.source.load_state_dict(state)
+
+    def begin_beside(self, state: dict[str, Any]) -> None:
+        """Begins episodes that were not played yet, as one rank more than those that saved the state."""
+        self.source.begin_beside(state)
+
+    def liked(self, rollout: Rollout, played: Played, learned: Tensor | None) -> Tensor:
+        """What each step is paid, given its learned reward per second, (T, N); without one the cost of failures."""
         reward = -self.cost * (rollout.done.bool() & ~played.cut)
-        if self.model is not None:
-            learned = self.model.reward(rollout.raw_critic, rollout.action)
+        if learned is not None:
             rollout.reward_terms["preferences"] = float(learned.mean())
-            reward = reward + self.env.step_dt * self.paid(learned)
+            reward = reward + self.step_dt * self.paid(learned)
         return reward
 
     @property
@@ -87,10 +102,12 @@ class PreferenceCollector(ScoringCollector):
     def paid(self, learned: Tensor) -> Tensor:
         return (BEST_RATE * (learned / BEST_RATE) ** SHARPNESS).clamp(max=MAX_RATE)
 
-    def play(self, rollout: Rollout) -> Played:
+    def collect(self, rollout: Rollout) -> Rollout:
+        """Fills the rollout with the next steps of every world, and its summary of them."""
         if self.before is not None:
             self.before(self)
-        played = super().play(rollout)
+        played = self.source.gather(rollout)
         self.iteration += 1
-        rollout.reward.copy_(self.liked(rollout, played))
-        return played
+        learned = None if self.model is None else self.model.reward(rollout.raw_critic, rollout.action)
+        rollout.reward.copy_(self.liked(rollout, played, learned))
+        return rollout

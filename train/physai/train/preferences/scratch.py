@@ -30,6 +30,7 @@ from physai.train.preferences.network import FitSettings
 from physai.train.preferences.record import Curve, origin, write_record
 from physai.train.preferences.reward import PreferenceCollector
 from physai.train.runners import session
+from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.run_config import RunTaskSource, add_provenance, begin_run, require_no_run, training_alone
 from physai.train.runners.runner import Trainer, engine_threads, learner_threads
 
@@ -196,15 +197,10 @@ def _train(
 ) -> ScratchOutcome:
     collectors: list[PreferenceCollector] = []
 
-    def rollouts(learner: object) -> PreferenceCollector:
-        made = PreferenceCollector(
-            task,
-            config,
-            learner,  # pyright: ignore[reportArgumentType]
-            num_threads=engine_threads(config),
-        )
-        made.before = asker
-        collectors.append(made)
+    def rollouts(learner: Learner) -> PreferenceCollector:
+        worlds = Collector(task, config, learner, num_threads=engine_threads(config))
+        collectors.append(PreferenceCollector(task, config, worlds))
+        collectors[0].before = asker
         return collectors[0]
 
     trainer = Trainer(task, config, source=rollouts)

@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,44 @@ class Played:
     """Critic inputs of the states cut off, in the order of steps, then of worlds, (number of them, C)."""
     last_critic: Tensor
     """Critic inputs after the last step, (N, C)."""
+    scores: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What a scorer, if there is one where the steps were played, made of them by name, (T, N, …)."""
+
+
+class Scorer(Protocol):
+    """What scores steps for a trainer, in whatever process: scores follow from columns and memory alone."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a rollout that it scores by."""
+        ...
+
+    def memory(self, worlds: int) -> Tensor:
+        """What it remembers of as many worlds before their first step, (N, hidden)."""
+        ...
+
+    def score(self, columns: Mapping[str, Tensor], memory: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Scores of steps by name, (T, N, …), given `columns` by name and the memory; and the memory after them."""
+        ...
+
+
+@dataclass
+class Scoring:
+    """A scorer, and what it remembers of some worlds."""
+
+    scorer: Scorer
+    memory: Tensor
+
+    @classmethod
+    def of(cls, scorer: Scorer, worlds: int) -> "Scoring":
+        """As of worlds before their first step."""
+        return cls(scorer, scorer.memory(worlds))
+
+    def scored(self, rollout: Rollout, played: Played) -> Played:
+        """What was played, with the scores of the steps."""
+        columns = {name: getattr(rollout, name) for name in self.scorer.columns}
+        scores, self.memory = self.scorer.score(columns, self.memory)
+        return replace(played, scores=scores)
 
 
 @dataclass
@@ -142,6 +180,8 @@ class Collector:
         """Outcomes of the latest judged commands or episodes of all ranks, 1 for success, oldest first."""
         self.begun = 0
         """Episodes that worlds have begun which are no longer stepped; no other world begins them again."""
+        self.scoring: Scoring | None = None
+        """Of these worlds; not part of `state_dict`."""
         self.env.curriculum = 0.0 if config.curriculum_iterations else 1.0
 
     @property
@@ -156,7 +196,18 @@ class Collector:
 
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
-        return self.finish(rollout, self.play(rollout))
+        self.gather(rollout)
+        return rollout
+
+    def gather(self, rollout: Rollout) -> Played:
+        """`collect`, and what the steps left besides."""
+        played = self.play(rollout)
+        self.finish(rollout, played)
+        return self.scoring.scored(rollout, played) if self.scoring else played
+
+    def score_with(self, scorer: Scorer) -> None:
+        """Scores what is played from now on."""
+        self.scoring = Scoring.of(scorer, self.config.num_envs)
 
     def finish(self, rollout: Rollout, played: Played) -> Rollout:
         """Adds to a rollout that was played what the learner needs, and the summary."""

@@ -18,7 +18,7 @@ from physai.train.algorithms.ppo import PPO, Rollout, UpdateStats
 from physai.train.config import ConfigError, TrainConfig
 from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
-from physai.train.runners.collector import Collector, Learner
+from physai.train.runners.collector import Collector, Learner, Played, Scorer
 from physai.train.runners.devices import make_deterministic
 from physai.train.runners.distributed import Ranks, local_size
 from physai.train.runners.groups import GroupCollector, OutcomeCollector
@@ -167,6 +167,18 @@ class RolloutSource(Protocol):
 
     def begin_beside(self, state: dict[str, Any]) -> None:
         """Begins episodes that nobody played yet, as one rank more than those that saved the state."""
+        ...
+
+
+class PlayedSource(RolloutSource, Protocol):
+    """A source that also tells what was played: `Collector`, or generators that take turns with the learner."""
+
+    def score_with(self, scorer: Scorer) -> None:
+        """Has what is played scored; to be called before the first rollout."""
+        ...
+
+    def gather(self, rollout: Rollout) -> Played:
+        """`collect`, and what the steps left besides, with their scores if there is a scorer."""
         ...
 
 
