@@ -15,7 +15,7 @@ from tests.support.chromium import Browser, chromium
 
 TIMEOUT_S = 60.0
 LIKE = 0.05
-"""Motions whose speeds differ by less than this share look alike."""
+"""Motions of which it sees so little more or less, as a share, look alike."""
 KEYS = {"left": Keys.ARROW_LEFT, "right": Keys.ARROW_RIGHT, "equal": Keys.ARROW_UP}
 
 # Notes what the page itself asks the service for and draws, without asking for anything more.
@@ -49,15 +49,6 @@ def tilt(motion: dict[str, Any]) -> float:
     return float(np.arccos((2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2) - 1.0).clip(-1.0, 1.0)).mean())
 
 
-def speed(motion: dict[str, Any]) -> float:
-    """Sum over bodies of their mean speeds, of position [m/s] and of orientation [rad/s]."""
-    poses = _poses(motion)
-    travelled = np.linalg.norm(np.diff(poses[..., :3], axis=0), axis=-1)
-    cosine = np.abs(np.sum(poses[1:, :, 3:] * poses[:-1, :, 3:], axis=-1)).clip(max=1.0)
-    steps = travelled + 2.0 * np.arccos(cosine)
-    return float(steps.sum(axis=1).mean() / motion["dt"])
-
-
 def less(left: float, right: float) -> str:
     """What someone answers who likes little of something."""
     if abs(left - right) <= LIKE * max(left, right):
@@ -69,7 +60,7 @@ def answer_pairs(
     url: str,
     rater: str,
     pairs: int,
-    dislike: Callable[[dict[str, Any]], float] = speed,
+    dislike: Callable[[dict[str, Any]], float],
     picture: Path | None = None,
 ) -> list[tuple[int, str]]:
     """Answers pairs on the page of the service at a URL by keys; returns each pair's number and the answer given."""

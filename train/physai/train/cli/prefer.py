@@ -257,7 +257,8 @@ def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     try:
         model, report = fit_store(store, seed=arguments.seed, beside_task=True)
         facts = {**report.facts(), "database": store.digest()}
-        store.add_fit({"answers": report.answers, "accuracy": report.accuracy, "correlations": report.correlations})
+        told = {name: facts[name] for name in ("answers", "accuracy", "correlations", "weights")}
+        store.add_fit(told)
     finally:
         store.close()
     digest = save_ensemble(model, arguments.out, facts=facts) if arguments.out else model.digest()

@@ -163,9 +163,11 @@ async function learnt() {
   if (model) {
     const foretold = model.accuracy == null ? "" : `, and predicts ${Math.round(100 * model.accuracy)} % of those held out`;
     lines.push(`The reward model has learnt from ${model.answers} answers${foretold}.`);
-    const strongest = Object.entries(model.correlations).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3);
-    const names = strongest.map(([name, r]) => `${name} (${r > 0 ? "+" : "−"}${Math.abs(r).toFixed(2)})`);
-    if (names.length) lines.push(`What it likes goes along with ${names.join(", ")}.`);
+    const strongest = (numbers) => Object.entries(numbers ?? {}).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 3);
+    const likes = strongest(model.weights).map(([name, w]) => `${w > 0 ? "more" : "less"} ${name} (${Math.round(100 * Math.abs(w))} %)`);
+    const along = strongest(model.correlations).map(([name, r]) => `${name} (${r > 0 ? "+" : "−"}${Math.abs(r).toFixed(2)})`);
+    if (likes.length) lines.push(`It likes ${likes.join(", ")}.`);
+    else if (along.length) lines.push(`What it likes goes along with ${along.join(", ")}.`);
   }
   if (agreement?.repeated) lines.push(`${agreement.same} of ${agreement.repeated} repeated pairs were answered alike.`);
   document.getElementById("learnt")?.replaceChildren(...lines.map((line) => element("p", { class: "hint" }, line)));
