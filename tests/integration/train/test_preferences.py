@@ -5,14 +5,17 @@ import json
 import signal
 import sqlite3
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.cli.main import main
+from physai.sim.preferences.segment import PreferenceError
 from physai.sim.preferences.store import PreferenceStore
 from physai.train.preferences.ensemble import load_ensemble
+from physai.train.preferences.finetune import FinetuneSettings, finetune
 from physai.train.preferences.record import Curve
 from physai.train.runners.checkpoint import load_run
 
@@ -116,6 +119,22 @@ def test_a_fit_is_written_and_explains_itself(
     assert model.digest() == report["sha256"]
     assert facts["database"] == report["database"]
     assert set(report["correlations"]) >= {"reward", "reward.upright", "command_size"}
+
+
+def test_a_database_without_names_of_numbers_is_refused(run: Path, database: Path, tmp_path: Path) -> None:
+    """Those of physai before it had them."""
+    store = PreferenceStore(database)
+    layout, (first, *_) = store.layout, store.segments().values()
+    store.close()
+    old = layout.model_copy(update={"critic": layout.critic - len(layout.seen), "seen": ()})
+    store = PreferenceStore(tmp_path / "old.db", layout=old)
+    store.add_segments("a policy", {}, [replace(first, critic=first.critic[:, : old.critic])])
+    store.close()
+    settings = FinetuneSettings(iterations=1)
+    with pytest.raises(
+        PreferenceError, match=f"critic {old.critic} and {layout.critic}, seen 0 and {len(layout.seen)}"
+    ):
+        finetune(run, tmp_path / "old.db", tmp_path / "out", settings=settings)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError
+from physai.sim.preferences.seen import with_seen
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, WorldView
 from physai.train.config import TrainConfig
@@ -54,6 +55,18 @@ def test_weights_statistics_and_noise_are_taken_over_and_nothing_else(task: Task
         assert all(torch.equal(own[name], before[name]) for name in before)
     assert (trainer.iteration, trainer.env_steps, trainer.learner.ppo.learning_rate) == (0, 0, pytest.approx(2e-4))
     assert trainer.train_iteration().iteration == 1
+
+
+def test_a_critic_that_lacks_what_people_see_values_states_as_before(task: Task, run: Path) -> None:
+    seen = with_seen(task)
+    trainer = Trainer(seen, CONFIG)
+    assert load_initial_weights(trainer, run) == len(seen.seen) > 0
+    before = Trainer(task, CONFIG)
+    assert load_initial_weights(before, run) == 0
+    states = torch.randn(50, seen.critic_size)
+    with torch.no_grad():
+        values = trainer.learner.value(states), before.learner.value(states[:, : task.critic_size])
+    torch.testing.assert_close(*values)
 
 
 def test_a_critic_of_another_size_begins_anew(task: Task, run: Path) -> None:
