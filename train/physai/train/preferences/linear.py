@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 PENALTIES = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
 FOLDS = 5
 MAX_WEIGHT = 20.0
-"""Where what is known already tells all answers apart, nothing else bounds its weight."""
+"""Bound of weights; the least penalty alone allows 140."""
 MIN_SPREAD = 1e-3
 """Spread over segments, relative to that over steps, below which a number is taken as constant."""
 
@@ -28,7 +28,7 @@ class LinearFit:
     weights: Floats
     """Of each number's mean over a segment, on the scale of its spread over segments, (FOLDS, K)."""
     known: Floats
-    """Weight of what is known already, which costs no penalty, (FOLDS,)."""
+    """Weight of what is known already, (FOLDS,)."""
     advantage: Floats
     """w · (x̄(first) - x̄(second)) of each answer, by the member that left it out, (n,)."""
     penalty: float
@@ -45,17 +45,12 @@ def fit_linear(difference: Floats, target: Floats, *, known: Floats | None, seed
     """
     size = difference.shape[1]
     columns = difference if known is None else np.concatenate([difference, known[:, None]], axis=1)
-    charged = np.ones(columns.shape[1])
-    charged[size:] = 0.0
     part = np.random.default_rng(seed).permutation(len(target)) % FOLDS
     best, found, members = np.inf, None, np.zeros((FOLDS, columns.shape[1]))
     for penalty in PENALTIES:
         # Each begins where a greater penalty ended.
         members = np.stack(
-            [
-                _solve(columns[part != fold], target[part != fold], penalty * charged, members[fold])
-                for fold in range(FOLDS)
-            ]
+            [_solve(columns[part != fold], target[part != fold], penalty, members[fold]) for fold in range(FOLDS)]
         )
         advantage = np.einsum("nk,nk->n", columns, members[part])
         loss = float(_cross_entropy(advantage, target).mean())
@@ -71,14 +66,14 @@ def _cross_entropy(advantage: Floats, target: Floats) -> Floats:
     return np.logaddexp(0.0, advantage) - target * advantage
 
 
-def _solve(columns: Floats, target: Floats, penalty: Floats, start: Floats) -> Floats:
+def _solve(columns: Floats, target: Floats, penalty: float, start: Floats) -> Floats:
     """Argmin of the mean cross entropy + Σ penalty |w|; w is a difference of two parts that are not negative."""
     count, size = columns.shape
 
     def objective(parts: Floats) -> tuple[float, Floats]:
         advantage = columns @ (parts[:size] - parts[size:])
         slope = columns.T @ (0.5 + 0.5 * np.tanh(0.5 * advantage) - target) / count
-        value = float(_cross_entropy(advantage, target).mean() + penalty @ (parts[:size] + parts[size:]))
+        value = float(_cross_entropy(advantage, target).mean() + penalty * parts.sum())
         return value, np.concatenate([slope + penalty, penalty - slope])
 
     begun = np.concatenate([np.maximum(start, 0.0), np.maximum(-start, 0.0)])
