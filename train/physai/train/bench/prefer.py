@@ -27,8 +27,6 @@ from physai.train.runners.run_config import RunTaskSource, begin_run
 from physai.train.runners.runner import Trainer, evaluate_graph, learner_threads
 
 LABELS = 200
-TASTE_LABELS = 60
-"""Answers about a taste, as many as a person gives in some minutes."""
 ITERATIONS = 180
 WEIGHT = 4.0
 """Of the learned reward in fine-tuning."""
@@ -44,6 +42,8 @@ class Case:
     preset: str | None = None
     segment_s: float = 0.5
     """Of the motions that fine-tuning asks about [s]."""
+    labels: int = LABELS
+    """Answers that it is given."""
     tuning: int = 60
     """Iterations of fine-tuning."""
 
@@ -60,7 +60,7 @@ TASKS = {
     # Smaller forces.
     "cartpole-swingup": Case(taste={"command_size": -1.0}),
     # A tool that points down, where only its position is asked for.
-    "ur10e-reach": Case(taste={"tool_tilt": -1.0}, preset="position", segment_s=2.0, tuning=120),
+    "ur10e-reach": Case(taste={"tool_tilt": -1.0}, preset="position", segment_s=2.0, labels=60, tuning=120),
 }
 
 
@@ -77,7 +77,7 @@ class _Size:
     iterations: int = ITERATIONS
     tuning: int | None = None
     labels: int = LABELS
-    taste_labels: int = TASTE_LABELS
+    taste_labels: int | None = None
     worlds: int | None = None
     episodes: int = 256
 
@@ -168,7 +168,7 @@ def _tuned(task: str, seed: int, folder: Path, size: _Size, note: Note, report: 
     collect(
         reference,
         database,
-        pairs=size.taste_labels,
+        pairs=size.taste_labels or case.labels,
         method="random",
         seconds=segment_s,
         seed=seed,
