@@ -76,6 +76,7 @@ def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys
     sources = (
         "def reward(steps):\n    return -steps['terms.command_size']\n",
         "def rubric(episode):\n    assert episode['qpos'].shape == (25, 2)\n    return episode['qpos'][-1, 0]\n",
+        "def reward(steps):\n    return steps['seen.x.cart']\n",
     )
     raters: list[str] = []
     for source in sources:
@@ -94,6 +95,9 @@ def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys
         assert told[raters[0], number] == told["simulated-perfect", number]
         ends = [segments[segment].qpos[-1, 0] for segment in (pair.first, pair.second)]
         assert told[raters[1], number] == ("first" if ends[0] > ends[1] else "second")
+        places = [float(segments[segment].qpos[:, 0].sum()) for segment in (pair.first, pair.second)]
+        if abs(places[0] - places[1]) > 1e-4:
+            assert told[raters[2], number] == ("first" if places[0] > places[1] else "second")
 
 
 def test_a_file_that_fails_answers_nothing(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,6 +265,11 @@ def test_an_answer_that_was_taken_back_is_not_given_again_forever(
     assert "was taken back; give another --seed" in capsys.readouterr().err
     assert main([*answer, "--seed", "1"]) == 0
     assert "answered 1 pairs" in capsys.readouterr().out
+    # A teacher that has nothing left to answer says so, because another taste does not ask it again.
+    assert main([*answer[:-1], "command_size=1"]) == 0
+    assert "answered 0 pairs, because it has answered all of" in capsys.readouterr().out
+    assert main([*answer[:-1], "command_size=1", "--rater", "other"]) == 0
+    assert "simulated-other answered 50 pairs\n" in capsys.readouterr().out
 
 
 def test_what_was_damaged_is_said_in_one_line(
@@ -271,6 +280,7 @@ def test_what_was_damaged_is_said_in_one_line(
             ("UPDATE sources SET origin = 'no JSON'", "status", "is no JSON"),
             ("DELETE FROM pairs WHERE id = 1", "fit", "pair 1 or a segment of it is missing"),
             ("UPDATE answers SET choice = 'equal'", "fit", "answers are ties"),
+            ("UPDATE answers SET choice = 'cannot_tell'", "fit", "needs 10 answers with a preference or a tie, got 0"),
         )
     ):
         copy = tmp_path / f"{number}.db"

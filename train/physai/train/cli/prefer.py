@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from physai.sim.preferences.teachers import Teacher
 
 TEACHERS = ("perfect", "noisy", "myopic", "mistaken", "skipping", "equal")
-_PARAMETERS = ("beta", "gamma", "eps_mistake", "eps_skip", "eps_equal")
+_PARAMETERS = {
+    "beta": "how surely it takes the better motion, per unit of reward; inf: always",
+    "gamma": "below 1 the end of a motion counts more than its beginning",
+    "eps_mistake": "probability that it says the opposite",
+    "eps_skip": "it cannot tell if both motions are worth less than this share of the mean",
+    "eps_equal": "both are equal to it if they differ by less than this share of the mean",
+}
+"""Options that change one parameter of a teacher, and what they do; see `physai.sim.preferences.teachers`."""
 MAX_PAIRS = 100_000
 
 
@@ -51,7 +58,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let a simulated teacher answer",
         description="Let a simulated teacher answer the pairs that it has not answered.",
     )
-    answer.add_argument("database", type=Path, metavar="DB")
+    answer.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
     answer.add_argument("--simulated", required=True, choices=TEACHERS, metavar="TEACHER", help=", ".join(TEACHERS))
     _add_teacher(answer)
     answer.add_argument(
@@ -67,9 +74,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     answer.add_argument("--limit", type=int, metavar="N", help="greatest number of answers")
     status = actions.add_parser("status", help="what a database holds", description="Print what a database holds.")
-    status.add_argument("database", type=Path, metavar="DB")
+    status.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
     fit = actions.add_parser("fit", help="fit a reward model", description="Fit a reward model to the answers.")
-    fit.add_argument("database", type=Path, metavar="DB")
+    fit.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
     fit.add_argument("--out", type=Path, metavar="FILE", help="where to write the model (.npz)")
     train = actions.add_parser(
         "train",
@@ -104,9 +111,8 @@ def _add_method(parser: argparse.ArgumentParser, *, default: str) -> None:
 
 
 def _add_teacher(parser: argparse.ArgumentParser) -> None:
-    for name in _PARAMETERS:
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=float, metavar="X", help=f"{name} of the teacher")
+    for name, does in _PARAMETERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="X", help=does)
     parser.add_argument(
         "--taste", metavar="NAME=WEIGHT,…", help="what it likes, as joint_speed=-1 (default: the task's own reward)"
     )
@@ -189,7 +195,11 @@ def _answer(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         count = answer_simulated(
             store, teacher, rater=rater, taste=taste, reward=reward, seed=arguments.seed, limit=arguments.limit
         )
-    return {"rater": rater, "answered": count}, [f"{rater} answered {count} pairs"]
+    text = f"{rater} answered {count} pairs"
+    if not count:
+        # Its name does not say what it likes: with another taste it has answered, too.
+        text += f", because it has answered all of {arguments.database} already; another --rater answers them again"
+    return {"rater": rater, "answered": count}, [text]
 
 
 def status_of(store: PreferenceStore) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """A simulated teacher answers a database's questions, from the terms that its segments hold."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from physai.sim.preferences.answers import Answer, Choice, Preference
-from physai.sim.preferences.segment import REWARD, PreferenceError, Segment
+from physai.sim.preferences.segment import REWARD, Layout, PreferenceError, Segment
 from physai.sim.preferences.store import PreferenceStore
 from physai.sim.preferences.taste import rewards_of
 from physai.sim.preferences.teachers import Rewards, Teacher, scale_of
@@ -44,7 +44,9 @@ def answer_simulated(
     wanted = taste or {REWARD: 1.0}
     names = store.layout.terms
     rewards = {
-        number: rewards_of(segment.terms, names, wanted) if reward is None else rewards_by_file(segment, names, reward)
+        number: rewards_of(segment.terms, names, wanted)
+        if reward is None
+        else rewards_by_file(segment, store.layout, reward)
         for number, segment in store.segments().items()
     }
     sums = {number: float(values.sum()) for number, values in rewards.items()}
@@ -68,14 +70,15 @@ def answer_simulated(
     return count
 
 
-def rewards_by_file(segment: Segment, names: Sequence[str], reward: UserReward) -> Rewards:
+def rewards_by_file(segment: Segment, layout: Layout, reward: UserReward) -> Rewards:
     """What a user's file says of each step of a segment, (T,); the number of a rubric is spread over its steps.
 
     Raises:
         UserRewardError: the file failed.
     """
-    terms = {f"terms.{name}": segment.terms[:, column] for column, name in enumerate(names)}
-    given = {"qpos": segment.qpos, "critic": segment.critic, "action": segment.action, **terms}
+    terms = {f"terms.{name}": segment.terms[:, column] for column, name in enumerate(layout.terms)}
+    seen = {f"seen.{name}": segment.critic[:, column] for name, column in layout.named.items()}
+    given = {"qpos": segment.qpos, "critic": segment.critic, "action": segment.action, **terms, **seen}
     score = reward.score(given)
     steps = len(segment.qpos)
     return score if reward.form == "reward" else np.full(steps, score[0] / steps)

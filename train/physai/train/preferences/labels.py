@@ -52,7 +52,8 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
         first.append(rows[pair.first])
         second.append(rows[pair.second])
         target.append(values[answer.preference])
-    return Labels(torch.tensor(first), torch.tensor(second), torch.tensor(target))
+    sides = torch.tensor([first, second], dtype=torch.long)
+    return Labels(sides[0], sides[1], torch.tensor(target))
 
 
 def told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
