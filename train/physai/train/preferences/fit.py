@@ -97,8 +97,13 @@ def fit(
         raise PreferenceError(f"all {len(labels.target)} answers are ties, which say nothing of what is better")
     held = _held_out(labels, how.held_out)
     learned = (~held).nonzero().flatten()
-    if not len(learned):
-        raise PreferenceError(f"all {len(held)} answers are held out; answer more pairs")
+    if not len(learned) >= FOLDS:
+        raise PreferenceError(
+            f"{int(held.sum())} of {len(held)} answers are held out, and the others are fewer than {FOLDS}; "
+            "answer more pairs"
+        )
+    if bool((labels.target[learned] == 0.5).all()):
+        raise PreferenceError(f"all {len(learned)} answers that are not held out are ties; answer more pairs")
     fits: list[_Fit] = []
     if named and how.kind != "network":
         fits += _linear(inputs, labels, learned, how, named, seed)

@@ -62,8 +62,8 @@ def told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
 
 
 def agreement(labels: Labels, worth: Sequence[float]) -> float:
-    """Share of the preferences, without ties, for the segment that is worth more."""
+    """Share of the preferences, without ties, for the segment that is worth more; none where both are worth as much."""
     decided = labels.target != 0.5
     values = torch.tensor(worth, dtype=torch.float64)
-    more = values[labels.first] > values[labels.second]
-    return float((more == (labels.target == 1.0))[decided].double().mean())
+    more = values[labels.first] - values[labels.second]
+    return float((more * (labels.target - 0.5) > 0.0)[decided].double().mean())
