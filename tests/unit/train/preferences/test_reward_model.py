@@ -133,6 +133,19 @@ def test_what_the_tasks_reward_explains_is_left_to_it() -> None:
     assert found[1] > max(0.6, found[0])
 
 
+@pytest.mark.parametrize("value", [0.1, 1000.06])
+def test_what_no_segment_shows_to_vary_is_worth_nothing(value: float) -> None:
+    """A policy that learns may change it, for instance the height of a link that no segment moved."""
+    listed = segments(60)
+    inputs = torch.cat([torch.full((60, STEPS, 1), value), inputs_of(listed)], dim=2)
+    model, _ = fit(inputs, labelled(listed, 80), seed=0, settings=FAST)
+    moved = inputs.clone()
+    moved[..., 0] = 0.5 * value
+    rates, after = (model.rates(x.flatten(0, 1)) for x in (inputs, moved))
+    assert bool(torch.isfinite(rates).all())
+    torch.testing.assert_close(after, rates, rtol=0.0, atol=0.0)
+
+
 def test_a_benchmark_tells_teachers_apart() -> None:
     motions = Motions(segments(120), segments(120, seed=7), {})
     right, answered = teacher_accuracy(TEACHERS["perfect"], motions, 0, 120, settings=FAST)

@@ -30,6 +30,8 @@ from physai.train.preferences.network import FitSettings, descend, loss_of
 
 MIN_ANSWERS = 10
 """Fewest answers that a model is fitted to."""
+MIN_STD = 1e-3
+"""Least scale of an input; what varies less in the segments counts as constant at first."""
 
 
 def fit_store(
@@ -150,6 +152,9 @@ def _network(
     else:
         model = RewardEnsemble(inputs.shape[-1], members=how.members, hidden=how.hidden, generator=generator)
         _scale(model, inputs)
+        with torch.no_grad():
+            # Answers say nothing of what no segment shows to vary, so nothing would change a weight that was drawn.
+            model.weights[0][:, model.input_std <= MIN_STD] = 0.0
         epochs = how.epochs
     prepared = model.normalise(inputs.reshape(-1, inputs.shape[-1])).reshape(inputs.shape)
     task_weight = nn.Parameter(torch.zeros(model.members, 1))
@@ -188,8 +193,10 @@ def _linear(
 
 def _scale(model: RewardEnsemble, inputs: Tensor) -> None:
     flat = inputs.reshape(-1, inputs.shape[-1])
-    model.input_mean.copy_(flat.mean(dim=0))
-    model.input_std.copy_(flat.std(dim=0).clamp(min=1e-3))
+    # Without rounding, so that a constant becomes 0.
+    constant = flat.amin(dim=0) == flat.amax(dim=0)
+    model.input_mean.copy_(torch.where(constant, flat[0], flat.mean(dim=0)))
+    model.input_std.copy_(torch.where(constant, 0.0, flat.std(dim=0)).clamp(min=MIN_STD))
 
 
 def _held_out(labels: Labels, share: float) -> Tensor:
