@@ -91,7 +91,7 @@ def test_answers_that_are_held_out_teach_nothing() -> None:
     listed = segments(60)
     inputs, labels = inputs_of(listed), labelled(listed, 40)
     with pytest.raises(
-        PreferenceError, match=r"(39|40) of 40 answers are held out, .* fewer than 5; answer more pairs"
+        PreferenceError, match=r"(39|40) of 40 answers are held out, .* fewer than 5 pairs; answer more pairs"
     ):
         fit(inputs, labels, seed=0, settings=replace(FAST, held_out=0.999))
     quick = replace(FAST, epochs=1)

@@ -24,7 +24,7 @@ from physai.sim.preferences.store import PreferenceStore
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.fit_report import FitReport, explain, judged
-from physai.train.preferences.labels import Labels, agreement, labels_of, stack, told_apart
+from physai.train.preferences.labels import Labels, agreement, labels_of, pairs_of, stack, told_apart
 from physai.train.preferences.linear import FOLDS, MIN_SPREAD, fit_linear
 from physai.train.preferences.network import FitSettings, descend, loss_of
 
@@ -99,10 +99,10 @@ def fit(
         raise PreferenceError(f"all {len(labels.target)} answers are ties, which say nothing of what is better")
     held = _held_out(labels, how.held_out)
     learned = (~held).nonzero().flatten()
-    if not len(learned) >= FOLDS:
+    if not len(set(map(int, pairs_of(labels, learned)))) >= FOLDS:
         raise PreferenceError(
-            f"{int(held.sum())} of {len(held)} answers are held out, and the others are fewer than {FOLDS}; "
-            "answer more pairs"
+            f"{int(held.sum())} of {len(held)} answers are held out, and the others are about fewer than {FOLDS} "
+            "pairs; answer more pairs"
         )
     if bool((labels.target[learned] == 0.5).all()):
         raise PreferenceError(f"all {len(learned)} answers that are not held out are ties; answer more pairs")
@@ -176,7 +176,8 @@ def _linear(
     difference = means[labels.first[learned]] - means[labels.second[learned]]
     known = None if labels.known is None else labels.known[learned].double().numpy()
     target = labels.target[learned]
-    found = fit_linear(difference.numpy(), target.double().numpy(), known=known, seed=seed)
+    pair = pairs_of(labels, learned).numpy()
+    found = fit_linear(difference.numpy(), target.double().numpy(), pair=pair, known=known, seed=seed)
     weights = torch.as_tensor(found.weights)
     if not bool(weights.any(dim=1).all()):
         return []

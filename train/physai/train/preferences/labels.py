@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,16 @@ class Labels:
     """1, 0.5 or 0, (N,)."""
     known: Tensor | None = None
     """How much greater the task's return of the first is, in standard deviations, (N,); None to not tell it apart."""
+
+
+def pairs_of(labels: Labels, rows: Tensor) -> Tensor:
+    """Which pair of segments each of some answers is about, whatever the order of the two, numbered as they come, (n,).
+
+    What is left out to judge a model must be left out with all answers to the same pair, of whichever rater.
+    """
+    known: dict[tuple[int, int], int] = {}
+    both: Any = torch.stack([labels.first[rows], labels.second[rows]], dim=1).sort(dim=1).values
+    return torch.tensor([known.setdefault((a, b), len(known)) for a, b in both.tolist()], dtype=torch.long)
 
 
 def stack(segments: Sequence[Segment]) -> Tensor:
