@@ -5,7 +5,7 @@ answers do not tell a function of six angles from what happens to go along with 
 numbers (docs/explanation/rlhf.md). So tasks that learn from preferences show these numbers to the critic, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,9 @@ from physai.sim.engines.protocol import Array, Stage
 from physai.sim.preferences.taste import DERIVED, measures
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.task import Task, Term, WorldView
+
+MAX_LABEL = 128
+"""Characters of a link's name that are used; a model's names may have any length."""
 
 
 def seen_names(task: Task) -> tuple[str, ...]:
@@ -24,7 +27,7 @@ def seen_names(task: Task) -> tuple[str, ...]:
     that a taste may name. Of a robot without a fixed base there is no `x` and `y`, for its place is nothing to like.
     """
     kinds = ("x", "y", "z", "lean_x", "lean_y", "lean_z") if _fixed(task) else ("z", "lean_x", "lean_y", "lean_z")
-    links = [task.model.body(number).name or f"body{number}" for number in _links(task)]
+    links = _labels({number: task.model.body(number).name for number in _links(task)})
     return *(f"{kind}.{link}" for kind in kinds for link in links), *measures(task)
 
 
@@ -54,6 +57,14 @@ def _fixed(task: Task) -> bool:
 def _links(task: Task) -> list[int]:
     """Bodies with joints of their own, in the model's order."""
     return np.flatnonzero(np.asarray(task.model.body_jntnum) > 0).tolist()
+
+
+def _labels(links: Mapping[int, str]) -> list[str]:
+    """The links' names, short enough for a layout; with their numbers if any two would be the same."""
+    labels = [(name or f"body{number}")[:MAX_LABEL] for number, name in links.items()]
+    if len(set(labels)) == len(labels):
+        return labels
+    return [f"{label}#{number}" for label, number in zip(labels, links, strict=True)]
 
 
 def _everything(task: Task) -> Callable[[WorldView], Array]:

@@ -1,11 +1,14 @@
 """What a person sees of a motion, as numbers with names."""
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 import pytest
 
 from physai.sim.envs.environment import Environment
 from physai.sim.preferences.seen import seen_names, with_seen
+from physai.sim.preferences.segment import Layout
 from physai.sim.preferences.taste import measures
 from physai.sim.tasks.registry import load_task
 
@@ -41,6 +44,34 @@ def test_a_place_is_something_to_like_of_a_robot_that_stands_fast_only() -> None
     arm, dog = (seen_names(load_task(name)) for name in ("ur10e-reach", "go2-velocity"))
     assert {"x.forearm_link", "y.forearm_link"} <= set(arm)
     assert not [name for name in dog if name.startswith(("x.", "y."))]
+
+
+@pytest.mark.parametrize(
+    ("slider", "pole"),
+    [
+        ("", "body1"),
+        ("l" * 300 + "a", "l" * 300 + "b"),
+        ("", ""),
+        ("link.π", "link.π#2"),
+    ],
+)
+def test_any_names_of_links_are_told_apart(slider: str, pole: str) -> None:
+    """MuJoCo allows none, any length and any character; a layout takes short names that differ."""
+    plain = load_task("cartpole-swingup")
+    spec = mujoco.MjSpec()
+    outer = spec.worldbody.add_body(name=slider)
+    inner = outer.add_body(name=pole)
+    for body in (outer, inner):
+        body.add_geom(size=[0.1, 0.0, 0.0])
+        body.add_joint(type=mujoco.mjtJoint.mjJNT_HINGE)
+    spec.option.timestep = plain.model.opt.timestep
+    names = seen_names(replace(plain, model=spec.compile()))
+    assert len(set(names)) == 12 + len(measures(plain))
+    size = len(names)
+    layout = Layout(
+        task="any", fingerprint="any", step_dt=0.02, steps=1, qpos=2, critic=size, actions=1, terms=("a",), seen=names
+    )
+    assert layout.named["joint_speed"] == 12
 
 
 def test_what_the_policy_sees_and_is_paid_for_stays() -> None:

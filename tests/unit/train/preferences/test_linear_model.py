@@ -76,6 +76,19 @@ def test_answers_by_chance_weigh_nothing() -> None:
     assert fit(inputs, labels, seed=0, settings=FAST, named=NAMED)[1].kind == "network"
 
 
+def test_raters_who_agree_about_the_same_pairs_choose_the_model_that_one_of_them_would() -> None:
+    """Answers to a pair are left out together; else what is learned by heart is taken for what predicts best."""
+    inputs = motions()
+    worth = -inputs[:, :, 9].mean(dim=1)
+    one = answers(worth + 0.5 * torch.randn(400, generator=torch.Generator().manual_seed(3)), ANSWERS)
+    # The second half of the raters is asked with the sides exchanged.
+    turned = Labels(one.second, one.first, 1.0 - one.target)
+    all_ = Labels(*(torch.cat([getattr(x, n) for x in (one, one, turned)]) for n in ("first", "second", "target")))
+    found = [fit(inputs, labels, seed=0, settings=replace(FAST, epochs=80), named=NAMED)[1] for labels in (one, all_)]
+    assert [report.kind for report in found] == ["linear", "linear"]
+    assert found[1].weights == pytest.approx(found[0].weights, abs=1e-3)
+
+
 def test_a_model_without_names_is_a_network() -> None:
     inputs = motions()
     labels = answers(inputs[:, :, 9].sum(dim=1), ANSWERS)
@@ -113,8 +126,9 @@ def test_opposite_answers_have_opposite_weights(seed: int, count: int, size: int
     rng = np.random.default_rng(seed)
     difference, known = rng.normal(size=(count, size)), rng.normal(size=count)
     target = np.where(difference[:, 0] > 0.0, 1.0, 0.0)
-    one = fit_linear(difference, target, known=known, seed=seed)
-    other = fit_linear(difference, 1.0 - target, known=known, seed=seed)
+    pair = np.arange(count)
+    one = fit_linear(difference, target, pair=pair, known=known, seed=seed)
+    other = fit_linear(difference, 1.0 - target, pair=pair, known=known, seed=seed)
     assert one.penalty == other.penalty
     np.testing.assert_allclose(one.weights, -other.weights, atol=1e-3)
     assert np.isfinite(one.advantage).all()

@@ -1,7 +1,12 @@
 """The reward ensemble, its fit and the choice of pairs."""
 
+import contextlib
+import json
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +81,30 @@ def test_agreement_of_answers_with_the_tasks_reward() -> None:
     first, second = torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 2, 0])
     labels = Labels(first, second, torch.tensor([1.0, 1.0, 1.0, 0.5]))
     assert agreement(labels, [3.0, 2.0, 2.5]) == pytest.approx(2.0 / 3.0)
+    # An answer about two that are worth as much is not for more of it, to which side ever.
+    for target in (0.0, 1.0):
+        assert agreement(replace(labels, target=torch.full((4,), target)), [0.0, 0.0, 0.0]) == 0.0
+
+
+def test_answers_that_are_held_out_teach_nothing() -> None:
+    """Nearly all are; or the only preferences among ties are."""
+    listed = segments(60)
+    inputs, labels = inputs_of(listed), labelled(listed, 40)
+    with pytest.raises(
+        PreferenceError, match=r"(39|40) of 40 answers are held out, .* fewer than 5 pairs; answer more pairs"
+    ):
+        fit(inputs, labels, seed=0, settings=replace(FAST, held_out=0.999))
+    quick = replace(FAST, epochs=1)
+    refused: list[str] = []
+    for row in range(40):
+        target = torch.full((40,), 0.5)
+        target[row] = 1.0
+        try:
+            assert fit(inputs, replace(labels, target=target), seed=0, settings=quick)[1].held_out == 0
+        except PreferenceError as error:
+            refused.append(str(error))
+    assert 0 < len(refused) < 20
+    assert all(re.fullmatch(r"all \d\d answers that are not held out are ties; .*", text) for text in refused)
 
 
 def test_what_the_tasks_reward_explains_is_left_to_it() -> None:
@@ -102,6 +131,19 @@ def test_what_the_tasks_reward_explains_is_left_to_it() -> None:
         for m, r in ((without, blind), (model, report))
     ]
     assert found[1] > max(0.6, found[0])
+
+
+@pytest.mark.parametrize("value", [0.1, 1000.06])
+def test_what_no_segment_shows_to_vary_is_worth_nothing(value: float) -> None:
+    """A policy that learns may change it, for instance the height of a link that no segment moved."""
+    listed = segments(60)
+    inputs = torch.cat([torch.full((60, STEPS, 1), value), inputs_of(listed)], dim=2)
+    model, _ = fit(inputs, labelled(listed, 80), seed=0, settings=FAST)
+    moved = inputs.clone()
+    moved[..., 0] = 0.5 * value
+    rates, after = (model.rates(x.flatten(0, 1)) for x in (inputs, moved))
+    assert bool(torch.isfinite(rates).all())
+    torch.testing.assert_close(after, rates, rtol=0.0, atol=0.0)
 
 
 def test_a_benchmark_tells_teachers_apart() -> None:
@@ -197,6 +239,45 @@ def test_a_file_keeps_the_model_and_notices_damage(tmp_path: Path) -> None:
         load_ensemble(path)
     with pytest.raises(PreferenceError, match="cannot be read"):
         load_ensemble(tmp_path / "missing.npz")
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"members": math.inf}, "is no reward model"),
+        ({"members": 64, "hidden": [4096] * 8}, "are out of range"),
+        ({"hidden": []}, "is no reward model"),
+        ({"hidden": "wide"}, "is no reward model"),
+        ({"format_version": 2}, "has format version 2"),
+    ],
+)
+def test_a_file_that_says_something_else_than_it_holds_is_refused(
+    tmp_path: Path, about: dict[str, object], message: str
+) -> None:
+    """Before 34 GB of weights are drawn that it names in a few bytes."""
+    path = tmp_path / "model.npz"
+    save_ensemble(RewardEnsemble(4, hidden=(6,), generator=seeded(0)), path, facts={})
+    with np.load(path) as archive:
+        arrays: dict[str, Any] = dict(archive)
+    stated = {**json.loads(arrays.pop("about").tobytes()), **about}
+    np.savez(path, about=np.frombuffer(json.dumps(stated).encode(), np.uint8), **arrays)
+    with pytest.raises(PreferenceError, match=message):
+        load_ensemble(path)
+
+
+def test_any_damage_of_a_file_is_a_refusal(tmp_path: Path) -> None:
+    path, rng = tmp_path / "model.npz", np.random.default_rng(0)
+    save_ensemble(RewardEnsemble(4, hidden=(), generator=seeded(0)), path, facts={})
+    data = path.read_bytes()
+    # Every header, in which a byte says how numbers are compressed, how many there are and the like.
+    headers = [at + offset for at in range(len(data)) if data[at : at + 2] == b"PK" for offset in range(4, 46)]
+    for place in headers:
+        for value in rng.integers(256, size=2).tolist():
+            damaged = bytearray(data)
+            damaged[min(place, len(data) - 1)] = value
+            path.write_bytes(damaged)
+            with contextlib.suppress(PreferenceError):
+                load_ensemble(path)
 
 
 def test_disagreement_asks_where_members_differ() -> None:

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import zipfile
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ _WORST, _BEST = 0.01, 0.999
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 << 20
 MODEL_FILE = "reward_model.npz"
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError),
+    *(ValueError, LookupError, TypeError, RuntimeError, AttributeError, ArithmeticError),
+)
+"""What reading a damaged file raises."""
 
 
 class RewardEnsemble(nn.Module):
@@ -175,6 +181,8 @@ def load_ensemble(path: Path) -> tuple[RewardEnsemble, dict[str, Any]]:
             and 1 <= inputs <= 8192
             and len(hidden) <= 8
             and all(1 <= width <= 4096 for width in hidden)
+            # Else a small file would have memory taken that it does not fill.
+            and 4 * members * sum(a * b for a, b in pairwise((inputs, *hidden, 1))) <= MAX_FILE_BYTES
         ):
             raise PreferenceError(f"{path}: {members} members of widths {hidden} on {inputs} inputs are out of range")
         model = RewardEnsemble(inputs, members=members, hidden=hidden, generator=torch.Generator())
@@ -185,5 +193,5 @@ def load_ensemble(path: Path) -> tuple[RewardEnsemble, dict[str, Any]]:
         return model, about["facts"]
     except OSError as error:
         raise PreferenceError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, ValueError, LookupError, TypeError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise PreferenceError(f"{path} is no reward model: {' '.join(str(error).split())[:200]}") from error

@@ -267,15 +267,17 @@ def fit_line(report: FitReport) -> str:
     if report.accuracy is not None and report.accuracy_interval is not None:
         low, high = report.accuracy_interval
         text += f"; predicts {report.accuracy:.0%} of {report.held_out} held-out ones (95 %: {low:.0%} to {high:.0%})"
+        if low <= 0.5:
+            text += ", which may be chance: answer more pairs"
     strongest = sorted(report.correlations.items(), key=lambda item: -abs(item[1]))[:3]
     if report.task_agreement is not None:
         text += f"; {report.task_agreement:.0%} of the answers are for more of the task's reward"
     if report.task_weight is not None:
-        text += ", which is told apart"
+        text += ", which is left to the task"
     if report.weights:
         largest = sorted(report.weights.items(), key=lambda item: -abs(item[1]))[:3]
         likes = ", ".join(f"{'more' if share > 0.0 else 'less'} {name} ({abs(share):.0%})" for name, share in largest)
-        text += f"; likes {likes}"
+        text += f"; likes {likes}, or what goes along with them"
     elif strongest:
         text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
     return text

@@ -24,12 +24,14 @@ from physai.sim.preferences.store import PreferenceStore
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.ensemble import RewardEnsemble
 from physai.train.preferences.fit_report import FitReport, explain, judged
-from physai.train.preferences.labels import Labels, agreement, labels_of, stack, told_apart
+from physai.train.preferences.labels import Labels, agreement, labels_of, pairs_of, stack, told_apart
 from physai.train.preferences.linear import FOLDS, MIN_SPREAD, fit_linear
 from physai.train.preferences.network import FitSettings, descend, loss_of
 
 MIN_ANSWERS = 10
 """Fewest answers that a model is fitted to."""
+MIN_STD = 1e-3
+"""Least scale of an input; what varies less in the segments counts as constant at first."""
 
 
 def fit_store(
@@ -97,8 +99,13 @@ def fit(
         raise PreferenceError(f"all {len(labels.target)} answers are ties, which say nothing of what is better")
     held = _held_out(labels, how.held_out)
     learned = (~held).nonzero().flatten()
-    if not len(learned):
-        raise PreferenceError(f"all {len(held)} answers are held out; answer more pairs")
+    if not len(set(map(int, pairs_of(labels, learned)))) >= FOLDS:
+        raise PreferenceError(
+            f"{int(held.sum())} of {len(held)} answers are held out, and the others are about fewer than {FOLDS} "
+            "pairs; answer more pairs"
+        )
+    if bool((labels.target[learned] == 0.5).all()):
+        raise PreferenceError(f"all {len(learned)} answers that are not held out are ties; answer more pairs")
     fits: list[_Fit] = []
     if named and how.kind != "network":
         fits += _linear(inputs, labels, learned, how, named, seed)
@@ -145,6 +152,9 @@ def _network(
     else:
         model = RewardEnsemble(inputs.shape[-1], members=how.members, hidden=how.hidden, generator=generator)
         _scale(model, inputs)
+        with torch.no_grad():
+            # Answers say nothing of what no segment shows to vary, so nothing would change a weight that was drawn.
+            model.weights[0][:, model.input_std <= MIN_STD] = 0.0
         epochs = how.epochs
     prepared = model.normalise(inputs.reshape(-1, inputs.shape[-1])).reshape(inputs.shape)
     task_weight = nn.Parameter(torch.zeros(model.members, 1))
@@ -166,7 +176,8 @@ def _linear(
     difference = means[labels.first[learned]] - means[labels.second[learned]]
     known = None if labels.known is None else labels.known[learned].double().numpy()
     target = labels.target[learned]
-    found = fit_linear(difference.numpy(), target.double().numpy(), known=known, seed=seed)
+    pair = pairs_of(labels, learned).numpy()
+    found = fit_linear(difference.numpy(), target.double().numpy(), pair=pair, known=known, seed=seed)
     weights = torch.as_tensor(found.weights)
     if not bool(weights.any(dim=1).all()):
         return []
@@ -183,8 +194,10 @@ def _linear(
 
 def _scale(model: RewardEnsemble, inputs: Tensor) -> None:
     flat = inputs.reshape(-1, inputs.shape[-1])
-    model.input_mean.copy_(flat.mean(dim=0))
-    model.input_std.copy_(flat.std(dim=0).clamp(min=1e-3))
+    # Without rounding, so that a constant becomes 0.
+    constant = flat.amin(dim=0) == flat.amax(dim=0)
+    model.input_mean.copy_(torch.where(constant, flat[0], flat.mean(dim=0)))
+    model.input_std.copy_(torch.where(constant, 0.0, flat.std(dim=0)).clamp(min=MIN_STD))
 
 
 def _held_out(labels: Labels, share: float) -> Tensor:

@@ -66,8 +66,8 @@ class FitReport:
 def judged(
     model: RewardEnsemble, prepared: Tensor, labels: Labels, held: Tensor, task_weight: Tensor
 ) -> dict[str, Any]:
-    rows = (held & (labels.target != 0.5)).nonzero().flatten()
     """Accuracy and calibration on the answers that are held out, as fields of a report."""
+    rows = (held & (labels.target != 0.5)).nonzero().flatten()
     report: dict[str, Any] = {"answers": len(labels.target), "held_out": len(rows), "accuracy": None}
     report |= {"accuracy_interval": None, "calibration": (), "calibration_error": None}
     if not len(rows):

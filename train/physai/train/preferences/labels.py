@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,16 @@ class Labels:
     """1, 0.5 or 0, (N,)."""
     known: Tensor | None = None
     """How much greater the task's return of the first is, in standard deviations, (N,); None to not tell it apart."""
+
+
+def pairs_of(labels: Labels, rows: Tensor) -> Tensor:
+    """Which pair of segments each of some answers is about, whatever the order of the two, numbered as they come, (n,).
+
+    What is left out to judge a model must be left out with all answers to the same pair, of whichever rater.
+    """
+    known: dict[tuple[int, int], int] = {}
+    both: Any = torch.stack([labels.first[rows], labels.second[rows]], dim=1).sort(dim=1).values
+    return torch.tensor([known.setdefault((a, b), len(known)) for a, b in both.tolist()], dtype=torch.long)
 
 
 def stack(segments: Sequence[Segment]) -> Tensor:
@@ -63,8 +74,8 @@ def told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
 
 
 def agreement(labels: Labels, worth: Sequence[float]) -> float:
-    """Share of the preferences, without ties, for the segment that is worth more."""
+    """Share of the preferences, without ties, for the segment that is worth more; none where both are worth as much."""
     decided = labels.target != 0.5
     values = torch.tensor(worth, dtype=torch.float64)
-    more = values[labels.first] > values[labels.second]
-    return float((more == (labels.target == 1.0))[decided].double().mean())
+    more = values[labels.first] - values[labels.second]
+    return float((more * (labels.target - 0.5) > 0.0)[decided].double().mean())

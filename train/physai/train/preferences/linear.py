@@ -34,18 +34,22 @@ class LinearFit:
     penalty: float
 
 
-def fit_linear(difference: Floats, target: Floats, *, known: Floats | None, seed: int) -> LinearFit:
+def fit_linear(
+    difference: Floats, target: Floats, *, pair: npt.NDArray[np.int64], known: Floats | None, seed: int
+) -> LinearFit:
     """Fits the members.
 
     Args:
         difference: x̄(first) - x̄(second) of each answer, (n, K).
         target: how much of the preference the first has, (n,).
+        pair: which pair each answer is about, at least `FOLDS` different ones, numbered from 0, (n,); answers to the
+            same pair are left out together.
         known: how much more the first is worth by what is known already, (n,); see `physai.train.preferences.fit`.
         seed: of what is left out together.
     """
     size = difference.shape[1]
     columns = difference if known is None else np.concatenate([difference, known[:, None]], axis=1)
-    part = np.random.default_rng(seed).permutation(len(target)) % FOLDS
+    part = np.random.default_rng(seed).permutation(int(pair.max()) + 1)[pair] % FOLDS
     best, found, members = np.inf, None, np.zeros((FOLDS, columns.shape[1]))
     for penalty in PENALTIES:
         # Each begins where a greater penalty ended.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from physai.sim.preferences.segment import PreferenceError
 from physai.train.preferences.ensemble import RewardEnsemble
-from physai.train.preferences.labels import Labels
+from physai.train.preferences.labels import Labels, pairs_of
 
 TASK_WEIGHT_RATE = 10.0
 """How much faster c is learned than the networks."""
@@ -88,9 +88,8 @@ def descend(
     optimiser: Any = torch.optim.AdamW(groups, lr=how.learning_rate, weight_decay=how.weight_decay)
     best, best_state, since, epoch = math.inf, copy.deepcopy(model.state_dict()), 0, 0
     best_weight = task_weight.detach().clone()
-    drawn = torch.randint(len(learned), (model.members, len(learned)), generator=generator)
+    drawn, left = _bootstrap(pairs_of(labels, learned), model.members, generator)
     sample = learned[drawn]
-    left = torch.ones(sample.shape).scatter_(1, drawn, 0.0)
     for epoch in range(1, epochs + 1):
         order = torch.rand(sample.shape, generator=generator).argsort(dim=1)
         for rows in torch.split(sample.gather(1, order), how.batch, dim=1):
@@ -116,6 +115,19 @@ def descend(
     model.load_state_dict(best_state)
     task_weight.data.copy_(best_weight)
     return epoch, best
+
+
+def _bootstrap(pair: Tensor, members: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draws pairs for each member, and n answers to them; also 1 for the answers that are left, else 0, both (E, n)."""
+    pairs = int(pair.max()) + 1
+    drawn = torch.randint(pairs, (members, pairs), generator=generator)
+    times = torch.zeros(members, pairs).scatter_add_(1, drawn, torch.ones(drawn.shape))[:, pair]
+    left = (times == 0.0).float()
+    if not bool(left.any()):
+        raise PreferenceError(f"answers are about {pairs} pairs only; answer more pairs")
+    if pairs < len(pair):
+        drawn = torch.multinomial(times, len(pair), replacement=True, generator=generator)
+    return drawn, left
 
 
 @torch.no_grad()
