@@ -303,7 +303,7 @@ class PreferenceStore:
         """SHA-256 of layout, sources, segments, pairs and answers: what a reward model was fitted to."""
 
         def work(session: Session) -> str:
-            sha256 = hashlib.sha256(self.layout.model_dump_json().encode())
+            sha256 = hashlib.sha256(self.layout.model_dump_json(exclude_defaults=True).encode())
             for row in session.execute(select(SegmentRow.id, SegmentRow.sha256).order_by(SegmentRow.id)):
                 sha256.update(f"segment {row.id} {row.sha256}\n".encode())
             for source in session.scalars(select(SourceRow).order_by(SourceRow.id)):
