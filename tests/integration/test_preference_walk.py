@@ -109,7 +109,7 @@ def test_sixty_answers_teach_an_arm_how_its_tool_is_to_point(
     assert f"reward model: {PAIRS} answers" in said
     # Which of the names of one thing is weighed most is up to chance.
     assert re.search(r"likes (less|more) (tool_tilt|lean_\w\.wrist_\d_link)", said)
-    words = ("--weight", "4", "--iterations", "40", "--taste", "tool_tilt=-1")
+    words = ("--weight", "4", "--iterations", "120", "--taste", "tool_tilt=-1")
     physai("finetune", run, "--preferences", store.path, "--out", tuned, *words)
     record = json.loads((tuned / "preferences.json").read_text())
     before, after = (record[name]["taste"] for name in ("before", "after"))
