@@ -76,7 +76,7 @@ class Layout(Frozen):
         """The fields in which two differ, with both values."""
         mine, theirs = self.model_dump(), other.model_dump()
         both = {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs[name]}
-        # Names by the dozen help nobody to see what differs.
+        # Dozens of names would hide what differs.
         counted = {name: tuple(len(one) for one in two) for name, two in both.items() if name == "seen"}
         return ", ".join(f"{name} {a} and {b}" for name, (a, b) in {**both, **counted}.items())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from physai.sim.preferences.segment import PreferenceError
 from physai.train.preferences.ensemble import load_ensemble, save_ensemble
 from physai.train.preferences.fit import fit
-from physai.train.preferences.labels import Labels
+from physai.train.preferences.labels import Labels, told_apart
 from physai.train.preferences.linear import FOLDS, MAX_WEIGHT, fit_linear
 from physai.train.preferences.network import FitSettings, probabilities
 
@@ -133,3 +133,9 @@ def test_opposite_answers_have_opposite_weights(seed: int, count: int, size: int
     np.testing.assert_allclose(one.weights, -other.weights, atol=1e-3)
     assert np.isfinite(one.advantage).all()
     assert np.abs(one.weights).max() <= MAX_WEIGHT
+
+
+def test_returns_near_the_end_of_single_precision_are_told_apart() -> None:
+    """By hand: the returns are 0, 1 and 2 times 3e38, whose standard deviation is 3e38."""
+    labels = Labels(torch.tensor([2, 0]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0]))
+    assert told_apart(labels, [0.0, 3e38, 6e38]).tolist() == pytest.approx([2.0, -1.0])

@@ -69,8 +69,8 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
 
 def told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
     """How much more each first segment is worth, in standard deviations of the segments, (N,)."""
-    values = torch.tensor(worth)
-    return (values[labels.first] - values[labels.second]) / values.std().clamp(min=1e-6)
+    values = torch.tensor(worth, dtype=torch.float64)
+    return ((values[labels.first] - values[labels.second]) / values.std().clamp(min=1e-6)).float()
 
 
 def agreement(labels: Labels, worth: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 PENALTIES = (0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
 FOLDS = 5
 MAX_WEIGHT = 20.0
-"""Bound of weights; the least penalty alone allows 140."""
+"""Bound of each weight; the least penalty alone bounds their sum by ln 2 / 0.005 = 139."""
 MIN_SPREAD = 1e-3
 """Spread over segments, relative to that over steps, below which a number is taken as constant."""
 
