@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def started(
     """`python -m physai.sdk.cli` with the arguments, ended with the block."""
     command = [sys.executable, "-m", *program, *arguments]
     pipe = subprocess.PIPE
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             yield process
@@ -47,13 +48,35 @@ def started(
 
 def ended(process: subprocess.Popen[str], code: int) -> tuple[str, str]:
     """What the process wrote, once it ended with the code."""
+    return all_ended([process], code)[0]
+
+
+def all_ended(processes: Sequence[subprocess.Popen[str]], code: int) -> list[tuple[str, str]]:
+    """What the processes wrote, once all of them ended with the code."""
+    with ThreadPoolExecutor(len(processes)) as pool:
+        written = list(pool.map(written_in_time, processes))
+    if any(process.returncode != code for process in processes):
+        pytest.fail(
+            "\n\n".join(f"{process.returncode}: {text}" for process, text in zip(processes, written, strict=True))
+        )
+    return written
+
+
+def written_in_time(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What the process wrote; one that does not end is aborted, and its Python then writes where it was."""
     try:
-        out, errors = process.communicate(timeout=240)
+        return process.communicate(timeout=240)
     except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail(f"still running after 240 s, having written: {process.communicate()}")
-    assert process.returncode == code, errors
-    return out, errors
+        for number in family(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGABRT)
+        return process.communicate()
+
+
+def family(process: int) -> list[int]:
+    """A process's descendants, children after their own, and the process."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [*(member for child in children for member in family(int(child))), process]
 
 
 def free_port() -> int:
@@ -203,8 +226,8 @@ class TestRun:
         command = [*node, *NEW, "--iterations", "3", "--out", str(folder), "--json"]
         program = ("torch.distributed.run",)
         with started(command, program=program) as first, started(command, program=program) as second:
-            printed = [ended(process, 0)[0] for process in (first, second)]
-        (outcome,) = (json.loads(text) for text in printed if text)
+            written = all_ended([first, second], 0)
+        (outcome,) = (json.loads(printed) for printed, _ in written if printed)
         assert outcome["env_steps"] == 3 * 2 * 4 * 6
         assert len(read_checkpoint(folder)["other_ranks"]) == 1
 
