@@ -4,6 +4,7 @@ import csv
 import json
 import signal
 import sqlite3
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from physai.sim.preferences.segment import PreferenceError
 from physai.sim.preferences.store import PreferenceStore
 from physai.train.preferences.ensemble import load_ensemble
 from physai.train.preferences.finetune import FinetuneSettings, finetune
-from physai.train.preferences.record import Curve
+from physai.train.preferences.fit import fit_store
+from physai.train.preferences.record import Curve, origin
 from physai.train.runners.checkpoint import load_run
 
 SMALL = ("--num-envs", "16", "--set", "horizon=16", "--set", "minibatches=2", "--set", "hidden=8")
@@ -125,6 +127,41 @@ def test_a_fit_is_written_and_explains_itself(
     assert set(report["correlations"]) >= {"reward", "reward.upright", "command_size"}
 
 
+def test_only_the_raters_who_are_chosen_teach(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of them always says the opposite of what the other one says."""
+    likes: list[float] = []
+    for rater, count in (("simulated-perfect", 50), ("simulated-mistaken", 20)):
+        assert main(["prefer", "fit", str(database), "--rater", rater, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["answers"] == count
+        likes.append(report["correlations"]["command_size"])
+    assert likes[0] < -0.3
+    assert likes[1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [
+        ((), 70),
+        (("simulated-perfect", "simulated-mistaken"), 70),
+        (("simulated-perfect",), 50),
+        (("simulated-mistaken",), 20),
+    ],
+)
+def test_what_a_run_states_is_about_the_raters_who_were_chosen(
+    chosen: Sequence[str], count: int, database: Path
+) -> None:
+    store = PreferenceStore(database)
+    _, report = fit_store(store, raters=chosen)
+    stated = origin(store, report, reward_model="0" * 64, reference=None, raters=chosen)
+    names = sorted(chosen) or ["simulated-mistaken", "simulated-perfect"]
+    text = json.dumps([store.digest(), names], separators=(",", ":"))
+    assert stated.raters == sha256_hex(text.encode())
+    assert (stated.rater_count, stated.simulated, stated.answers) == (len(names), len(names), count)
+    assert (stated.agreement is None) == (len(names) == 1)
+    store.close()
+
+
 def test_a_database_without_names_of_numbers_is_refused(run: Path, database: Path, tmp_path: Path) -> None:
     """Those of physai before it had them."""
     store = PreferenceStore(database)
@@ -147,7 +184,7 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
 ) -> None:
     out = tmp_path / "tuned"
     words = ["finetune", str(run), "--preferences", str(database), "--out", str(out), "--iterations", "2"]
-    assert main([*words, "--taste", "command_size=-1", "--json"]) == 0
+    assert main([*words, "--rater", "simulated-perfect", "--taste", "command_size=-1", "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["iterations"] <= 2
     record = json.loads((out / "preferences.json").read_text())
@@ -160,11 +197,10 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
     # The reference is exported as `physai export` exports the run: the same bytes, of its run.
     assert main(["export", str(run), "--out", str(tmp_path / "again")]) == 0
     assert reference.read_bytes() == (tmp_path / "again" / "policy.onnx").read_bytes()
-    names = ["simulated-mistaken", "simulated-perfect"]
-    text = json.dumps([store.digest(), names], separators=(",", ":"))
+    text = json.dumps([store.digest(), ["simulated-perfect"]], separators=(",", ":"))
     assert provenance["preferences.raters"] == sha256_hex(text.encode())
-    assert not any(name in str(record) + str(provenance) for name in names)
-    assert (record["rater_count"], record["simulated"], record["answers"]) == (2, 2, 70)
+    assert "simulated-" not in str(record) + str(provenance)
+    assert (record["rater_count"], record["simulated"], record["answers"]) == (1, 1, 50)
     store.close()
     points = record["over_optimisation"]
     assert points[0]["iteration"] == 0
@@ -179,6 +215,22 @@ def test_a_fine_tuned_run_names_its_origin_and_is_exported(
     assert (out / "export" / "policy.onnx").is_file()
     assert main(["train", "--resume", str(out)]) == 2
     assert "learned from preferences" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_says_what_is_left(
+    run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signalled(curve: Curve, stats: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Curve, "write", signalled)
+    out = tmp_path / "tuned"
+    assert main(["finetune", str(run), "--preferences", str(database), "--out", str(out), "--iterations", "5"]) == 130
+    assert f"nothing was kept: {out} holds the weights of the reference" in capsys.readouterr().err
+    weights, kept = (load_run(folder).graph.state_dict() for folder in (run, out))
+    assert all(bool((kept[name] == weight).all()) for name, weight in weights.items())
 
 
 @pytest.mark.slow
@@ -306,6 +358,8 @@ def test_bad_input_is_one_line(run: Path, database: Path, tmp_path: Path, capsys
         ["finetune", str(tmp_path), "--preferences", db, "--out", out],
         ["finetune", str(run), "--preferences", db, "--out", out, "--target-kl", "nan"],
         ["finetune", str(run), "--preferences", db, "--out", out, "--num-envs", "0"],
+        ["finetune", str(run), "--preferences", db, "--out", out, "--rater", "simulated-perfekt"],
+        ["prefer", "fit", db, "--rater", "simulated-perfekt"],
     ):
         assert main(words) == 2
         error = capsys.readouterr().err

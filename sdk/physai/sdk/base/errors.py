@@ -61,5 +61,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     """
     names = sorted(known)
     close = difflib.get_close_matches(name[:MAX_SHOWN], names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names) or 'none'}"
     return UnknownNameError(f"no {kind} named {name[:MAX_SHOWN]!r}; {hint}")

@@ -34,12 +34,12 @@ class Preferences(Frozen):
     database: Sha256
     """Of segments, pairs and answers, as `physai prefer status --json` prints it."""
     raters: Sha256
-    """Of the database's hash and the raters' names: names are personal data and stay in the database."""
+    """Of the database's hash and the names of those whose answers counted; these are personal data and stay there."""
     reward_model: Sha256
     reference: Sha256 | None = Field(default=None, exclude_if=lambda reference: reference is None)
     """Of the policy file that was fine-tuned; left out if the policy learned by preferences alone."""
     answers: Count
-    """Answers in the database, those that cannot tell among them."""
+    """Answers of these raters, those that cannot tell among them."""
     rater_count: Count
     simulated: Count
     """Raters that are simulated teachers by their names."""

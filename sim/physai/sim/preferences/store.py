@@ -6,7 +6,7 @@ Every method is one transaction, and a write returns after it is on disk. Severa
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from physai.sdk.base.errors import unknown_name
 from physai.sim.database import connect
 from physai.sim.preferences.answers import Answer, Pair, Question, require_answer, require_name
 from physai.sim.preferences.segment import (
@@ -294,10 +295,22 @@ class PreferenceStore:
 
         return self._run(work)
 
-    def answers(self) -> list[Answer]:
-        """All answers that are not undone, by pair and rater."""
+    def answers(self, raters: Collection[str] = ()) -> list[Answer]:
+        """Answers that are not undone, by pair and rater.
+
+        Args:
+            raters: whose; of all if none is named.
+
+        Raises:
+            UnknownNameError: one of them has answered nothing.
+        """
         query = select(AnswerRow).where(AnswerRow.withdrawn.is_(None)).order_by(AnswerRow.pair, AnswerRow.rater)
-        return self._run(lambda session: [_answer(row) for row in session.scalars(query)])
+        answers = self._run(lambda session: [_answer(row) for row in session.scalars(query)])
+        known = sorted({answer.rater for answer in answers})
+        for rater in raters:
+            if rater not in known:
+                raise unknown_name("rater", rater[:64], known)
+        return [answer for answer in answers if not raters or answer.rater in raters]
 
     def digest(self) -> str:
         """SHA-256 of layout, sources, segments, pairs and answers: what a reward model was fitted to."""

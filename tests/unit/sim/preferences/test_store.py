@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from physai.sdk.base.errors import UnknownNameError
 from physai.sim.preferences.answers import Answer, Choice, Pair, Question
 from physai.sim.preferences.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
 from physai.sim.preferences.store import PreferenceStore
@@ -55,6 +56,21 @@ def test_a_folder_is_no_database(layout: Layout | None, tmp_path: Path) -> None:
     filled(tmp_path / "preferences.db").close()
     with pytest.raises(PreferenceError, match=f"the database in it is {tmp_path / 'preferences.db'}"):
         PreferenceStore(tmp_path, layout=layout)
+
+
+def test_answers_of_some_raters(tmp_path: Path) -> None:
+    store = filled(tmp_path / "preferences.db", pairs=1)
+    with pytest.raises(UnknownNameError, match="no rater named 'ann'; known: none"):
+        store.answers(["ann"])
+    for rater in ("ann", "bob", "cem"):
+        question = store.next_question(rater)
+        assert question is not None
+        store.record(answer(question, key=rater, rater=rater))
+    assert [one.rater for one in store.answers()] == ["ann", "bob", "cem"]
+    assert [one.rater for one in store.answers(["cem", "ann", "cem"])] == ["ann", "cem"]
+    store.withdraw("ann")
+    with pytest.raises(UnknownNameError, match="no rater named 'ann'; known: bob, cem"):
+        store.answers(["ann", "bob"])
 
 
 def test_segments_come_back(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli.generators import add_generator_arguments, add_scoring_argument, worlds_elsewhere
+from physai.train.cli.prefer import add_rater_argument
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reference", type=Path, metavar="RUN", help="run folder whose policy is fine-tuned")
     parser.add_argument("--preferences", type=Path, required=True, metavar="DB", help="database of answers")
+    add_rater_argument(parser)
     parser.add_argument("--out", type=Path, help="new run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--iterations", type=int, default=60, metavar="N", help="updates of PPO (default: 60)")
     parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated in parallel (default: the run's)")
@@ -82,6 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
             num_envs=arguments.num_envs,
             constraint=Constraint(reward_loss=arguments.task_loss),
         ),
+        raters=arguments.rater,
         taste=None if arguments.taste is None else parse_taste(arguments.taste, names),
         task=arguments.task,
         robot=arguments.robot,

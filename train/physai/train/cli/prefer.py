@@ -77,6 +77,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
     fit = actions.add_parser("fit", help="fit a reward model", description="Fit a reward model to the answers.")
     fit.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
+    add_rater_argument(fit)
     fit.add_argument("--out", type=Path, metavar="FILE", help="where to write the model (.npz)")
     train = actions.add_parser(
         "train",
@@ -107,6 +108,17 @@ def _add_method(parser: argparse.ArgumentParser, *, default: str) -> None:
     )
     parser.add_argument(
         "--segment-s", type=float, default=0.5, metavar="S", help="length of a segment [s] (default: 0.5)"
+    )
+
+
+def add_rater_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the choice of raters."""
+    parser.add_argument(
+        "--rater",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="learn from the answers of this rater only; may be repeated (default: all raters)",
     )
 
 
@@ -260,12 +272,12 @@ def _status(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 def _fit(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     from physai.sim.preferences.store import PreferenceStore
     from physai.train.preferences.ensemble import save_ensemble
-    from physai.train.preferences.finetune import fit_line
     from physai.train.preferences.fit import fit_store
+    from physai.train.preferences.fit_report import fit_line
 
     store = PreferenceStore(arguments.database)
     try:
-        model, report = fit_store(store, seed=arguments.seed, beside_task=True)
+        model, report = fit_store(store, seed=arguments.seed, beside_task=True, raters=arguments.rater)
         facts = {**report.facts(), "database": store.digest()}
         told = {name: facts[name] for name in ("answers", "accuracy", "correlations", "weights")}
         store.add_fit(told)

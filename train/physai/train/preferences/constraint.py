@@ -9,13 +9,13 @@ does, the reference is.
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from physai.train.preferences.judge import SEED, Worth, judge
 from physai.train.preferences.leash import LeashedCollector
-from physai.train.preferences.record import Curve, point
+from physai.train.preferences.record import EPISODES, Curve, point
 from physai.train.runners.runner import Trainer
 
 EVERY = 4
@@ -66,6 +66,7 @@ class Keeper(Curve):
         *,
         weight: float,
         taste: Mapping[str, float] | None,
+        say: Callable[[str], None] = print,
     ) -> None:
         """Takes the learner as it is as the reference, and judges it.
 
@@ -75,10 +76,12 @@ class Keeper(Curve):
             constraint: what may be lost.
             weight: of the learned reward, relative to the task's.
             taste: see `Curve`.
+            say: takes messages for the user.
         """
+        say(f"judging the reference on {EPISODES} episodes")
         super().__init__(trainer.graph, trainer.task, collector, EVERY, taste)
         self._trainer, self._leashed, self._constraint = trainer, collector, constraint
-        self._strict = constraint.half()
+        self._strict, self._say = constraint.half(), say
         self._greatest = collector.share = weight / (1.0 + weight)
         self._share = self._greatest
         self._start = copy.deepcopy(trainer.learner.state_dict())
@@ -108,6 +111,8 @@ class Keeper(Curve):
         """Leaves the trainer with the policy that is kept."""
         if self.points[-1].iteration != self._trainer.iteration:
             self.add(self._trainer.iteration)
+        liked = f"the most liked of {len(self._candidates)} policies"
+        self._say(f"judging the reference and {liked} on {CONFIRMING_EPISODES} other episodes")
         self._load(self._start)
         reference = self._confirm()
         self.before = self.after = point(reference, iteration=0, kl=0.0, taste=self.taste)

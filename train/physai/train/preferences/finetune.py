@@ -1,6 +1,6 @@
 """Fine-tunes a run's policy by preferences, on a leash to what it was."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from physai.train.preferences.constraint import Constraint, Keeper
 from physai.train.preferences.draw import layout_of
 from physai.train.preferences.ensemble import MODEL_FILE, RewardEnsemble, save_ensemble
 from physai.train.preferences.fit import fit_store
-from physai.train.preferences.fit_report import FitReport
+from physai.train.preferences.fit_report import FitReport, fit_line
 from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.preferences.record import CurvePoint, origin, write_record
 from physai.train.runners import session
@@ -95,6 +95,7 @@ def finetune(
     out: Path,
     *,
     settings: FinetuneSettings,
+    raters: Collection[str] = (),
     taste: Mapping[str, float] | None = None,
     task: str | None = None,
     robot: str | None = None,
@@ -108,6 +109,7 @@ def finetune(
         database: answers to segments of the same contract.
         out: new run folder.
         settings: how.
+        raters: whose answers count; those of all if none is named.
         taste: what the answers came from, if it is known; only reported in the over-optimisation curve.
         task: see `physai.train.runners.checkpoint.load_run`.
         robot: likewise.
@@ -117,6 +119,7 @@ def finetune(
     Raises:
         CheckpointError: `out` holds a run, or `run` is none.
         PreferenceError: the database is of another task, or has too few answers.
+        UnknownNameError: a rater has answered nothing.
         ExportError: the reference cannot be exported.
         ClusterError: the worlds cannot be stepped elsewhere.
     """
@@ -132,32 +135,40 @@ def finetune(
         )
         store = _opened(database, seen, config)
         stack.callback(store.close)
-        model, report = fit_store(store, seed=settings.seed, beside_task=True)
+        model, report = fit_store(store, seed=settings.seed, beside_task=True, raters=raters)
         say(fit_line(report))
         with training_alone(out):
+            say(f"exporting the policy of {run} as the reference")
+            begun = _begun(out, loaded, store, (model, report), raters)
             extra = elsewhere.origin if elsewhere else dict[str, str]()
-            stated = _begun(out, source, config, loaded, store, (model, report), extra)
+            begin_run(out, source, config, loaded.task, origin={**begun.entries, **extra})
             trainer, collector = _trainer(seen, config, model, settings, rollouts)
             _scale_seen(trainer, model, added=load_initial_weights(trainer, run))
+            say(f"fitting critics to {CRITIC_ITERATIONS} rollouts of it")
             if collector.warm_up(trainer.learner, CRITIC_ITERATIONS):
                 say(f"{run} has no critic that foresees the task's reward; one was fitted to the reference first")
-            keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste)
-            ended = session.run(
-                trainer,
-                out,
-                extra_sinks=[keeper],
-                stop=lambda: collector.stop_reason,
-                resumable=False,
-                settle=keeper.settle,
-            )
-            facts = {
-                "fit": report.facts(),
-                "settings": asdict(settings),
-                "kept": keeper.kept,
-                "before": asdict(keeper.before),
-                "after": asdict(keeper.after),
-            }
-            write_record(out, stated, keeper, facts)
+            keeper = Keeper(trainer, collector, settings.constraint, weight=settings.weight, taste=taste, say=say)
+            try:
+                ended = session.run(
+                    trainer,
+                    out,
+                    extra_sinks=[keeper],
+                    stop=lambda: collector.stop_reason,
+                    resumable=False,
+                    settle=keeper.settle,
+                )
+            except KeyboardInterrupt:
+                say(f"nothing was kept: {out} holds the weights of the reference")
+                raise
+            tuned = _ended(out, ended, collector, keeper, report)
+            compared = {name: asdict(tuned)[name] for name in ("kept", "before", "after")}
+            write_record(out, begun, keeper, {"fit": report.facts(), "settings": asdict(settings), **compared})
+    return tuned
+
+
+def _ended(
+    out: Path, ended: session.TrainingOutcome, collector: LeashedCollector, keeper: Keeper, report: FitReport
+) -> Finetuned:
     return Finetuned(
         run=str(out),
         reason=ended.reason,
@@ -184,22 +195,18 @@ def _config(reference: TrainConfig, settings: FinetuneSettings) -> TrainConfig:
 
 def _begun(
     out: Path,
-    source: RunTaskSource,
-    config: TrainConfig,
     reference: LoadedRun,
     store: PreferenceStore,
     fitted: tuple[RewardEnsemble, FitReport],
-    extra: Mapping[str, str],
+    raters: Collection[str],
 ) -> Preferences:
-    """Begins the run: with its reward model, with its reference as a policy file, and with what it states of both."""
+    """Begins the folder: with the reward model, and with the reference as a policy file. Returns what states both."""
     model, report = fitted
     digest = save_ensemble(model, out / MODEL_FILE, facts=report.facts())
     exported = export_policy(
         reference.graph, reference.task, out / REFERENCE_FOLDER, provenance=reference.provenance, key=reference.key
     )
-    stated = origin(store, report, reward_model=digest, reference=exported.policy_sha256)
-    begin_run(out, source, config, reference.task, origin={**stated.entries, **extra})
-    return stated
+    return origin(store, report, reward_model=digest, reference=exported.policy_sha256, raters=raters)
 
 
 def _opened(database: Path, task: Task, config: TrainConfig) -> PreferenceStore:
@@ -259,25 +266,3 @@ def kept_line(tuned: Finetuned) -> str:
     if tuned.kept:
         return f"written: the policy of iteration {tuned.kept}, the most liked one that does the task well enough"
     return "written: the weights of the reference, for no policy that does the task well enough is liked more"
-
-
-def fit_line(report: FitReport) -> str:
-    """A fit in one line."""
-    text = f"reward model: {report.answers} answers, {report.seconds:.1f} s"
-    if report.accuracy is not None and report.accuracy_interval is not None:
-        low, high = report.accuracy_interval
-        text += f"; predicts {report.accuracy:.0%} of {report.held_out} held-out ones (95 %: {low:.0%} to {high:.0%})"
-        if low <= 0.5:
-            text += ", which may be chance: answer more pairs"
-    strongest = sorted(report.correlations.items(), key=lambda item: -abs(item[1]))[:3]
-    if report.task_agreement is not None:
-        text += f"; {report.task_agreement:.0%} of the answers are for more of the task's reward"
-    if report.task_weight is not None:
-        text += ", which is left to the task"
-    if report.weights:
-        largest = sorted(report.weights.items(), key=lambda item: -abs(item[1]))[:3]
-        likes = ", ".join(f"{'more' if share > 0.0 else 'less'} {name} ({abs(share):.0%})" for name, share in largest)
-        text += f"; likes {likes}, or what goes along with them"
-    elif strongest:
-        text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
-    return text

@@ -11,7 +11,7 @@ task's reward explains is left to it, and r is what else people like.
 import copy
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,8 +41,9 @@ def fit_store(
     settings: FitSettings | None = None,
     start: RewardEnsemble | None = None,
     beside_task: bool = False,
+    raters: Collection[str] = (),
 ) -> tuple[RewardEnsemble, FitReport]:
-    """Fits a model to all answers of a database; see `fit`.
+    """Fits a model to the answers of a database; see `fit`.
 
     Args:
         store: the database.
@@ -50,10 +51,11 @@ def fit_store(
         settings: likewise.
         start: likewise.
         beside_task: tell the task's reward apart.
+        raters: whose answers count; those of all if none is named.
     """
     segments = store.segments()
     rows = {number: row for row, number in enumerate(segments)}
-    labels = labels_of(store.pairs(), store.answers(), rows)
+    labels = labels_of(store.pairs(), store.answers(raters), rows)
     listed = list(segments.values())
     worth: list[float] | None = None
     if REWARD in store.layout.terms:

@@ -50,7 +50,10 @@ class FitReport:
     weights: dict[str, float]
     """How much a linear model weighs each number with a name, relative to the sum of all sizes; empty for a network."""
     correlations: dict[str, float]
-    """Pearson correlation of the learned reward with each of the segments' terms, over all steps."""
+    """Pearson correlation of the learned reward with each of the segments' terms, both summed over each segment.
+
+    Step by step would not do: a number that the critic saw was the term of the step before.
+    """
     uncertainty: float
     """Mean standard deviation of the members' rewards, relative to the reward's over all steps."""
     task_weight: float | None = None
@@ -61,6 +64,28 @@ class FitReport:
     def facts(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
+
+
+def fit_line(report: FitReport) -> str:
+    """A fit in one line."""
+    text = f"reward model: {report.answers} answers, {report.seconds:.1f} s"
+    if report.accuracy is not None and report.accuracy_interval is not None:
+        low, high = report.accuracy_interval
+        text += f"; predicts {report.accuracy:.0%} of {report.held_out} held-out ones (95 %: {low:.0%} to {high:.0%})"
+        if low <= 0.5:
+            text += ", which may be chance: answer more pairs"
+    strongest = sorted(report.correlations.items(), key=lambda item: -abs(item[1]))[:3]
+    if report.task_agreement is not None:
+        text += f"; {report.task_agreement:.0%} of the answers are for more of the task's reward"
+    if report.task_weight is not None:
+        text += ", which is left to the task"
+    if report.weights:
+        largest = sorted(report.weights.items(), key=lambda item: -abs(item[1]))[:3]
+        likes = ", ".join(f"{'more' if share > 0.0 else 'less'} {name} ({abs(share):.0%})" for name, share in largest)
+        text += f"; likes {likes}, or what goes along with them"
+    elif strongest:
+        text += "; goes along with " + ", ".join(f"{name} {value:+.2f}" for name, value in strongest)
+    return text
 
 
 def judged(
@@ -104,10 +129,11 @@ def explain(model: RewardEnsemble, report: FitReport, segments: Sequence[Segment
     inputs = stack(segments)
     rates = model.rates(inputs.reshape(-1, inputs.shape[-1]))
     mean = rates.mean(dim=0)
-    values = torch.as_tensor(np.concatenate([segment.terms for segment in segments]))
+    liked = mean.view(inputs.shape[:2]).sum(dim=1)
+    values = torch.as_tensor(np.stack([segment.terms.sum(axis=0) for segment in segments]))
     correlations: dict[str, float] = {}
     for name, column in zip(terms, values.T, strict=True):
-        both = torch.stack([mean, column]).double()
+        both = torch.stack([liked, column]).double()
         if bool((both.std(dim=1) > 0.0).all()):
             correlations[name] = float(torch.corrcoef(both)[0, 1])
     uncertainty = float(rates.std(dim=0).mean() / mean.std().clamp(min=1e-9))

@@ -41,11 +41,11 @@ def stack(segments: Sequence[Segment]) -> Tensor:
 
 
 def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[int, int]) -> Labels:
-    """The answers of all raters that name a preference or a tie.
+    """The answers that name a preference or a tie.
 
     Args:
         pairs: all pairs.
-        answers: all answers.
+        answers: of one rater or several.
         rows: row of each segment, by its number.
 
     Raises:

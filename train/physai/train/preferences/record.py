@@ -1,7 +1,7 @@
 """What a run that learned from preferences leaves in its folder."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,9 @@ class Curve:
         """Nothing is buffered."""
 
 
-def origin(store: PreferenceStore, fit: FitReport, *, reward_model: str, reference: str | None) -> Preferences:
+def origin(
+    store: PreferenceStore, fit: FitReport, *, reward_model: str, reference: str | None, raters: Collection[str] = ()
+) -> Preferences:
     """What a run states of the preferences that it learns from.
 
     Args:
@@ -89,8 +91,9 @@ def origin(store: PreferenceStore, fit: FitReport, *, reward_model: str, referen
         fit: of the reward model.
         reward_model: its SHA-256.
         reference: SHA-256 of the policy file that is fine-tuned, if there is one.
+        raters: whose answers it learns from; those of all if none is named.
     """
-    answers, database = store.answers(), store.digest()
+    answers, database = store.answers(raters), store.digest()
     raters = sorted({answer.rater for answer in answers})
     lower, upper = fit.accuracy_interval or (None, None)
     return Preferences(
