@@ -41,6 +41,6 @@ def main(folder: Path, steps: int) -> None:
 
 # Worker processes import this file again, so what it does must not happen at import.
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or not all(number.isdecimal() for number in sys.argv[2:]):
         sys.exit(__doc__)
     main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 500_000)

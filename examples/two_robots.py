@@ -56,6 +56,6 @@ def main(folder: Path, iterations: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or not all(number.isdecimal() for number in sys.argv[2:]):
         sys.exit(__doc__)
     main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200)

@@ -35,6 +35,6 @@ def main(urdf: Path, folder: Path, iterations: int | None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 3 or not all(number.isdecimal() for number in sys.argv[3:]):
         sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -50,10 +50,22 @@ def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["calibrate", "sb3_agent", "train_and_validate", "two_robots", "urdf_arm", "verify_bundle"]
+    "words",
+    [
+        ["calibrate"],
+        ["sb3_agent"],
+        ["sb3_agent", "agent", "many"],
+        ["train_and_validate"],
+        ["two_robots"],
+        ["two_robots", "team", "-1"],
+        ["urdf_arm", "arm.urdf"],
+        ["urdf_arm", "arm.urdf", "arm", "0.5"],
+        ["verify_bundle"],
+    ],
 )
-def test_an_example_without_its_arguments_says_which_it_takes(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+def test_an_example_with_wrong_arguments_says_which_it_takes(words: list[str], tmp_path: Path) -> None:
+    name, *given = words
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *given]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 1
     assert f"python examples/{name}.py" in done.stderr

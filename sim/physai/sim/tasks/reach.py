@@ -271,7 +271,7 @@ def reach_task(
         sensors=JOINT_SENSORS,
         action_delay=Delay(lower_s=0.0, upper_s=2 * physics_dt),
         randomisation=arm_randomisation(model),
-        metrics={"position_error_m": error.distance, "orientation_error_rad": error.angle},
+        metrics={"position_error_m": error.distance} | ({"orientation_error_rad": error.angle} if oriented else {}),
     )
 
 

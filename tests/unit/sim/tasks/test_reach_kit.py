@@ -91,6 +91,7 @@ def test_with_the_preset_position_the_orientation_does_not_count(name: str) -> N
     kept = [term for term in pose.rewards if term not in ("angle", "fine_rotation")]
     assert list(position.rewards) == [*kept, "clearance"]
     assert position.contract == pose.contract
+    assert {*pose.metrics} - {*position.metrics} == {"orientation_error_rad"}
     worlds = Environment(position, 2, seed=0)
     worlds.reset()
     tip = mujoco.mj_name2id(position.model, mujoco.mjtObj.mjOBJ_SITE, "ee")
