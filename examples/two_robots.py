@@ -15,7 +15,7 @@ from physai.train.onnx_export.export import export_policy
 
 def spring(spec: mujoco.MjSpec) -> None:
     """A spring of 20 N/m that is at rest while its ends are as far apart as the rails."""
-    tendon = spec.add_tendon(name="spring", stiffness=20.0, springlength=[0.8, 0.8])
+    tendon = spec.add_tendon(name="spring", stiffness=20.0, springlength=[0.8, 0.8], width=0.01)
     for member in ("left", "right"):
         # Everything of a robot has its member's name before its own.
         spec.body(f"{member}_cart").add_site(name=f"{member}_hook")

@@ -6,8 +6,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import av
 import pytest
 import torch
+from tests.support.opengl import needs_opengl
 from tests.support.patience import until
 
 from physai.sdk.base.errors import TaskError
@@ -184,7 +186,6 @@ def test_what_cannot_be_continued_says_why(folder: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     "words",
     [
-        ["play", "RUN"],
         ["export", "RUN"],
         ["quantize", "RUN"],
         ["sim", "validate", "RUN"],
@@ -203,7 +204,7 @@ def test_verbs_for_one_robot_name_the_runs_of_a_team(
     assert main([word.replace("RUN", str(folder)) for word in words]) == 2
     assert capsys.readouterr().err == (
         f"physai: error: {folder} holds the runs of a team, {NAME}; name the run of one robot, {folder / 'left'} or "
-        f"{folder / 'right'} (physai eval {folder} plays all together)\n"
+        f"{folder / 'right'} (physai play and eval take {folder} and play all together)\n"
     )
     assert sorted(folder.rglob("*")) == before
 
@@ -215,7 +216,7 @@ def test_fine_tuning_names_the_runs_of_a_team(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "words",
-    [["play", NAME], ["imitate", NAME, "--teacher", "x"], ["prefer", "train", NAME, "--teacher", "perfect"]],
+    [["imitate", NAME, "--teacher", "x"], ["prefer", "train", NAME, "--teacher", "perfect"]],
 )
 def test_verbs_for_one_robot_say_that_a_team_is_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
@@ -241,6 +242,43 @@ def test_an_evaluation_says_what_is_wrong(folder: Path, tmp_path: Path, capsys: 
     (tmp_path / "left").mkdir()
     assert main(["eval", str(tmp_path)]) == 2
     assert "create one with: physai export" in capsys.readouterr().err
+
+
+@needs_opengl
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_team_is_filmed(trained: bool, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    film = tmp_path / "pair.mp4"
+    what = [str(folder)] if trained else [NAME, "--agent", "random"]
+    assert main(["play", *what, "--video", str(film), "--duration-s", "0.4", "--width", "64", "--json"]) == 0
+    played = json.loads(capsys.readouterr().out)
+    assert (played["team"], [*played["members"]]) == (NAME, ["left", "right"])
+    assert played["played_by"] == (str(folder) if trained else "random")
+    assert played["members"]["left"]["fingerprint"] == load_team(NAME).members["left"].contract.fingerprint
+    with av.open(str(film)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 10
+    assert main(["play", *what, "--video", str(film), "--duration-s", "0.1", "--width", "64"]) == 0
+    assert f"{NAME}, {played['played_by']}: stopped before the first success check" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--record", "a.mcap"],
+            "--record is for one robot, and PAIR is a team; omit it, or name the run of one robot",
+        ),
+        (["--robot", "ur10e"], "--robot is for one robot, and PAIR is a team"),
+        (["--agent", "zero"], "--agent is for one robot, and PAIR is a team"),
+        (["--preset", "position"], "--preset is for one robot, and PAIR is a team"),
+    ],
+)
+def test_playing_a_team_refuses_what_is_of_one_robot(
+    options: list[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["play", str(folder), *options, "--video", str(tmp_path / "pair.mp4")]) == 2
+    assert message.replace("PAIR", str(folder)) in capsys.readouterr().err
+    assert main(["play", NAME, "--agent", "sleep", "--video", str(tmp_path / "pair.mp4")]) == 2
+    assert "no agent named 'sleep'" in capsys.readouterr().err
 
 
 def test_the_settings_of_a_team_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,5 +69,5 @@ def require_one_robot(folder: Path) -> None:
         members = " or ".join(str(folder / member) for member in record.members)
         raise TaskError(
             f"{folder} holds the runs of a team, {record.team}; name the run of one robot, {members} "
-            f"(physai eval {folder} plays all together)"
+            f"(physai play and eval take {folder} and play all together)"
         )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.eval_team import evaluate_team
 from physai.sim.cli.options import add_device_argument, progress_bar, require_range
+from physai.sim.cli.team import evaluate_team
 
 if TYPE_CHECKING:
     from physai.sdk.onnx.device import PolicyDevice

@@ -8,7 +8,7 @@ import json
 import math
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ from physai.sim.cli.options import progress_bar, require_range
 
 if TYPE_CHECKING:
     from physai.sim.playback.counterexample import RecordedPlayer
-    from physai.sim.playback.player import EpisodeOutcome, Moment, Player
+    from physai.sim.playback.moment import EpisodeOutcome, Moment
+    from physai.sim.playback.player import EpisodePlayer
+    from physai.sim.playback.scene import Scene
     from physai.sim.policies.evaluate import Policy
     from physai.sim.tasks.task import Task
 
@@ -37,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="TASK|RUN|POLICY|REPORT",
-        help="task (name or Python file), run folder, exported policy.onnx, or with --counterexample a report folder",
+        help="task (name or Python file), run folder, exported policy.onnx, a team or its run folder, or with "
+        "--counterexample a report folder",
     )
     parser.add_argument(
         "--counterexample", type=int, metavar="N", help="show counterexample N of a report of `physai sim validate`"
@@ -76,11 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _Session:
-    """The task, and the policy or agent that plays it."""
+    """The task or team, and the policies or agent that play it."""
 
-    task: Task
+    scene: Scene
     played_by: str
-    """Policy file or agent name."""
+    """Policy file, run folder of a team, or agent name."""
+
+    @property
+    def members(self) -> Mapping[str, Task]:
+        """The robots' tasks; that of one alone has no name."""
+        from physai.sim.tasks.task import Task
+
+        return {"": self.scene} if isinstance(self.scene, Task) else self.scene.members
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,9 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.web is not None:
             from physai.sim.cli.play_web import play_in_browser
 
-            play_in_browser(player, session.task, arguments.web, lambda: bool(interrupts))
+            play_in_browser(player, session.scene, arguments.web, lambda: bool(interrupts))
         elif in_window:
-            _play_in_window(player, session.task)
+            _play_in_window(player, session.scene)
         else:
             _play_into_files(player, session, arguments)
     interrupted = bool(interrupts)
@@ -145,20 +155,19 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
             path.unlink()
 
 
-def _live(arguments: argparse.Namespace) -> tuple[_Session, Player]:
-    """A player that simulates a policy or agent."""
-    from physai.sim.playback.player import Player
+def _live(arguments: argparse.Namespace) -> tuple[_Session, EpisodePlayer]:
+    """A player that simulates policies or an agent."""
+    from physai.sim.cli.team import open_team
+    from physai.sim.playback.player import Player, TeamPlayer
 
-    policy, session = _open(arguments)
-    player = Player(
-        policy,
-        session.task,
-        episodes=arguments.episodes,
-        seed=arguments.seed,
-        duration_s=arguments.duration_s,
-        randomise=not arguments.nominal,
-    )
-    return session, player
+    options = {name: getattr(arguments, name) for name in ("episodes", "seed", "duration_s")}
+    options["randomise"] = not arguments.nominal
+    together = open_team(arguments)
+    if together is not None:
+        team, policies, played_by = together
+        return _Session(team, played_by), TeamPlayer(policies, team, **options)
+    policy, task, played_by = _open(arguments)
+    return _Session(task, played_by), Player(policy, task, **options)
 
 
 def _recorded(arguments: argparse.Namespace) -> tuple[_Session, RecordedPlayer]:
@@ -174,11 +183,10 @@ def _recorded(arguments: argparse.Namespace) -> tuple[_Session, RecordedPlayer]:
     return _Session(player.task, str(path)), player
 
 
-def _open(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
-    from physai.sim.tasks.registry import BUILT_IN, require_no_team
+def _open(arguments: argparse.Namespace) -> tuple[Policy, Task, str]:
+    from physai.sim.tasks.registry import BUILT_IN
 
     what: str = arguments.what
-    require_no_team(what)
     if what in BUILT_IN or what.endswith(".py"):
         return _open_agent(arguments)
     path = Path(what)
@@ -188,7 +196,7 @@ def _open(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
     return _open_policy(path, arguments)
 
 
-def _open_agent(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
+def _open_agent(arguments: argparse.Namespace) -> tuple[Policy, Task, str]:
     from physai.sim.policies.scripted import ScriptedPolicy
     from physai.sim.tasks.registry import load_task
 
@@ -196,10 +204,10 @@ def _open_agent(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
         raise TaskError(f"{arguments.what} is already a task; omit --task {arguments.task}")
     task = load_task(arguments.what, robot=arguments.robot, preset=arguments.preset)
     name = arguments.agent or "zero"
-    return ScriptedPolicy(task.contract, name, seed=arguments.seed), _Session(task, name)
+    return ScriptedPolicy(task.contract, name, seed=arguments.seed), task, name
 
 
-def _open_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Session]:
+def _open_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, Task, str]:
     from physai.sim.policies.onnx import OnnxPolicy
     from physai.sim.policies.resolve import find_origin, find_policy
 
@@ -208,11 +216,11 @@ def _open_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Se
     file = find_policy(path)
     policy = OnnxPolicy.load(file)
     origin = find_origin(file, task=arguments.task, robot=arguments.robot, preset=arguments.preset)
-    return policy, _Session(origin.load(), str(file))
+    return policy, origin.load(), str(file)
 
 
 @contextlib.contextmanager
-def _stop_on_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]:
+def _stop_on_interrupt(player: EpisodePlayer | RecordedPlayer) -> Generator[list[int]]:
     """Makes Ctrl-C stop the player at the next moment, so that files are finished; yields the signals received."""
     interrupts: list[int] = []
 
@@ -229,14 +237,14 @@ def _stop_on_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _play_in_window(player: Player | RecordedPlayer, task: Task) -> None:
+def _play_in_window(player: EpisodePlayer | RecordedPlayer, scene: Scene) -> None:
     from physai.sim.playback.viewer import RealTimePacer, Window, watch
 
-    with Window(task) as window:
+    with Window(scene) as window:
         watch(player, window, RealTimePacer())
 
 
-def _play_into_files(player: Player | RecordedPlayer, session: _Session, arguments: argparse.Namespace) -> None:
+def _play_into_files(player: EpisodePlayer | RecordedPlayer, session: _Session, arguments: argparse.Namespace) -> None:
     from physai.sim.playback.recording_writer import RecordingWriter
     from physai.sim.playback.video import Film
 
@@ -244,22 +252,24 @@ def _play_into_files(player: Player | RecordedPlayer, session: _Session, argumen
         sinks: list[Callable[[Moment], None]] = []
         if arguments.video is not None:
             size = {"width": arguments.width, "height": arguments.height, "fps": arguments.fps}
-            film = Film(arguments.video, session.task, **size, labelled=not arguments.no_labels)
+            film = Film(arguments.video, session.scene, **size, labelled=not arguments.no_labels)
             sinks.append(stack.enter_context(film).add)
         if arguments.record is not None:
-            origin = _origin(session, arguments)
-            sinks.append(stack.enter_context(RecordingWriter(arguments.record, session.task, origin=origin)).add)
+            # Of one robot: a team is refused.
+            (task,), origin = session.members.values(), _origin(session, arguments)
+            sinks.append(stack.enter_context(RecordingWriter(arguments.record, task, origin=origin)).add)
         bar = stack.enter_context(progress_bar())
-        line = bar.add_task(f"playing {session.task.name}", total=1.0)
+        line = bar.add_task(f"playing {session.scene.name}", total=1.0)
+        episode_s = next(iter(session.members.values())).episode_length_s
         for moment in player:
             for add in sinks:
                 add(moment)
-            bar.update(line, completed=_progress(moment, session.task, arguments))
+            bar.update(line, completed=_progress(moment, episode_s, arguments))
 
 
-def _progress(moment: Moment, task: Task, arguments: argparse.Namespace) -> float:
+def _progress(moment: Moment, episode_s: float, arguments: argparse.Namespace) -> float:
     """Fraction of the requested episodes or duration that has been played, 0 to 1."""
-    episodes = moment.episode + moment.time_s / task.episode_length_s
+    episodes = moment.episode + moment.time_s / episode_s
     seconds = moment.start_s + moment.time_s
     return max(episodes / (arguments.episodes or math.inf), seconds / (arguments.duration_s or math.inf))
 
@@ -282,12 +292,10 @@ def _report(
     judged, succeeded = sum(o.judged for o in outcomes), sum(o.succeeded for o in outcomes)
     if arguments.json:
         document = {
-            "task": session.task.name,
+            **_identity(session),
             "played_by": session.played_by,
-            "fingerprint": session.task.contract.fingerprint,
             "seed": arguments.seed,
             "randomised": not arguments.nominal,
-            "criterion": session.task.success.text,
             "judged": judged,
             "succeeded": succeeded,
             "interrupted": interrupted,
@@ -298,10 +306,23 @@ def _report(
         return
     print(printable(table(*_rows(outcomes), indent="")))
     verdict = f"{succeeded} of {judged} succeeded" if judged else "stopped before the first success check"
-    print(printable(f"\n{session.task.name}, {session.played_by}: {verdict} ({session.task.success.text})"))
+    criteria = "; ".join(dict.fromkeys(task.success.text for task in session.members.values()))
+    print(printable(f"\n{session.scene.name}, {session.played_by}: {verdict} ({criteria})"))
     for option, path in files.items():
         if path is not None:
             print(printable(f"{option:<6}  {path}"))
+
+
+def _identity(session: _Session) -> dict[str, Any]:
+    """What was played, as JSON."""
+    alone = session.members.get("")
+    if alone is not None:
+        return {"task": alone.name, "fingerprint": alone.contract.fingerprint, "criterion": alone.success.text}
+    members = {
+        name: {"task": task.name, "fingerprint": task.contract.fingerprint, "criterion": task.success.text}
+        for name, task in session.members.items()
+    }
+    return {"team": session.scene.name, "members": members}
 
 
 def _rows(outcomes: list[EpisodeOutcome]) -> tuple[list[str], list[list[str]]]:

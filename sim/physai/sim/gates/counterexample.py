@@ -13,7 +13,7 @@ from physai.sim.gates.checks.gate import FailedEpisode
 from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.gates.execution.rollout import RolloutTick, play_batch
 from physai.sim.gates.execution.subject import ValidationSubject
-from physai.sim.playback.player import EpisodeOutcome, Moment, first_row, step_verdict
+from physai.sim.playback.moment import EpisodeOutcome, Moment, first_row, step_verdict
 from physai.sim.playback.recording_writer import RecordingWriter
 
 FOLDER = "counterexamples"

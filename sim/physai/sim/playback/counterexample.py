@@ -10,7 +10,7 @@ from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sdk.contract.diff import require_same
 from physai.sdk.evidence.verdict import Counterexample, load_verdict
 from physai.sim.engines.protocol import Array
-from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment
+from physai.sim.playback.moment import EpisodeOutcome, EpisodeVerdict, Moment
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import RecordedEpisode, Recording, read_recording
 from physai.sim.policies.kept_task import kept_task

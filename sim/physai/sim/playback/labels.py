@@ -1,9 +1,10 @@
 """What is written into a film: time, commands, and how often the task succeeded."""
 
-from physai.sdk.contract.policy_contract import PolicyContract
+from collections.abc import Sequence
+
 from physai.sdk.contract.terms import CommandField
 from physai.sim.engines.protocol import Array
-from physai.sim.playback.player import Moment
+from physai.sim.playback.moment import Moment
 
 MAX_COMMANDS = 4
 """Commands written at most."""
@@ -17,9 +18,9 @@ WIDTH = 28
 class FilmLabels:
     """Keeps count of the successes of a film."""
 
-    def __init__(self, contract: PolicyContract) -> None:
+    def __init__(self, fields: Sequence[CommandField]) -> None:
         """Notes which commands there are."""
-        self._fields = contract.command.fields[:MAX_COMMANDS]
+        self._fields = fields[:MAX_COMMANDS]
         self._judged = self._succeeded = 0
 
     def add(self, moment: Moment) -> None:

@@ -1,14 +1,12 @@
-"""Plays a policy in one world and yields every moment, for videos, recordings and the viewer."""
+"""Plays policies in one world and yields every moment, for videos, recordings and the viewer."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import fmean
-from typing import Any, Literal
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.diff import require_same
@@ -18,96 +16,21 @@ from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds, episode_seeds
 from physai.sim.envs.step_result import StepResult
+from physai.sim.playback.moment import (
+    EpisodeEnd,
+    EpisodeOutcome,
+    EpisodeVerdict,
+    Fields,
+    Moment,
+    first_row,
+    step_verdict,
+)
 from physai.sim.policies.evaluate import EVALUATION_SEED, Policy
 from physai.sim.tasks.task import Task
-
-Vector = npt.NDArray[np.float64]
-Fields = Mapping[str, Array]
-"""Vectors by name, shape (size,)."""
-
-EpisodeEnd = Literal["time", "failure", "diverged", "stopped"]
-
-
-def finite_or_none(value: float) -> float | None:
-    """The value, or None for NaN and infinity, which JSON cannot represent."""
-    return value if math.isfinite(value) else None
-
-
-@dataclass(frozen=True)
-class EpisodeOutcome:
-    """How an episode went."""
-
-    episode: int
-    """Number of the episode, from 0."""
-    seed: int
-    """Seed that replays it."""
-    ended: EpisodeEnd
-    """Time limit, termination of the task, diverged physics, or stopped by the user."""
-    length_s: float
-    total_reward: float
-    judged: int
-    """Number of success checks: one per command, or one per episode if the task draws only one."""
-    succeeded: int
-    """How many of them met the task's criterion."""
-    metrics: dict[str, float]
-    """Mean of each task metric over the success checks."""
-
-    @property
-    def success(self) -> bool | None:
-        """Whether all success checks passed; None if there were none."""
-        return self.succeeded == self.judged if self.judged else None
-
-    def as_json(self) -> dict[str, Any]:
-        # The seed is text because JSON readers round integers beyond 2^53.
-        return {
-            "episode": self.episode,
-            "seed": str(self.seed),
-            "ended": self.ended,
-            "length_s": self.length_s,
-            "return": finite_or_none(self.total_reward),
-            "judged": self.judged,
-            "succeeded": self.succeeded,
-            "success": self.success,
-            "metrics": {name: finite_or_none(value) for name, value in self.metrics.items()},
-        }
-
-
-@dataclass(frozen=True)
-class EpisodeVerdict:
-    """The success check of one command or episode."""
-
-    succeeded: bool
-    """Whether it met the task's criterion."""
-    metrics: dict[str, float]
-    """The task's metrics at that time."""
-
-
-@dataclass(frozen=True)
-class Moment:
-    """One control period of an episode: the result of the last step and the next command. Arrays are copies."""
-
-    episode: int
-    seed: int
-    start_s: float
-    """Time played before this episode [s]."""
-    time_s: float
-    """Time in the episode [s]."""
-    qpos: Vector
-    """MuJoCo's generalised positions, shape (nq,)."""
-    qvel: Vector
-    """MuJoCo's generalised velocities, shape (nv,)."""
-    sensors: Fields
-    """The policy's sensor inputs, with noise and delay; empty at the end of an episode."""
-    commands: Fields
-    """The policy's command inputs; at the end of an episode, the last ones."""
-    targets: Fields
-    """The policy's joint commands [rad, m, N·m or N]; empty at the end of an episode."""
-    reward: float | None
-    """Reward of the last step; None at the start of an episode."""
-    verdict: EpisodeVerdict | None
-    """The success check, if there was one in this period."""
-    outcome: EpisodeOutcome | None
-    """The result of the episode, at its end."""
+from physai.sim.teams.environment import TeamEnvironment
+from physai.sim.teams.evaluate import require_policies
+from physai.sim.teams.team import Team
+from physai.sim.teams.worlds import drawn_fields
 
 
 class LastStateEngine(MujocoEngine):
@@ -122,9 +45,9 @@ class LastStateEngine(MujocoEngine):
         super().reset(mask, qpos, qvel)
 
 
-def episode_seed(seed: int, episode: int) -> Seeds:
-    """Seed of an episode, shape (1,); seed 0 yields the episodes of `physai eval` in the same order."""
-    return episode_seeds((EVALUATION_SEED + seed) & 0xFFFFFFFFFFFFFFFF, np.array([episode]), np.array([0]))
+def episode_seed(seed: int, episode: int, *, member: int = 0) -> Seeds:
+    """Seed of an episode, shape (1,), for one of a team's members; seed 0 yields the episodes of `physai eval`."""
+    return episode_seeds((EVALUATION_SEED + seed) & 0xFFFFFFFFFFFFFFFF, np.array([episode]), np.array([member]))
 
 
 @dataclass
@@ -134,14 +57,16 @@ class _Tally:
     total_reward: float = 0.0
     verdicts: list[EpisodeVerdict] = field(default_factory=list[EpisodeVerdict])
 
-    def add(self, now: StepResult) -> None:
-        self.total_reward += float(now.reward[0])
-        verdict = step_verdict(now)
+    def add(self, reward: float, verdict: EpisodeVerdict | None) -> None:
+        self.total_reward += reward
         if verdict is not None:
             self.verdicts.append(verdict)
 
     def outcome(self, episode: int, seed: int, ended: EpisodeEnd, length_s: float) -> EpisodeOutcome:
-        names = self.verdicts[0].metrics if self.verdicts else ()
+        metrics: dict[str, list[float]] = {}
+        for verdict in self.verdicts:
+            for name, value in verdict.metrics.items():
+                metrics.setdefault(name, []).append(value)
         return EpisodeOutcome(
             episode=episode,
             seed=seed,
@@ -150,52 +75,71 @@ class _Tally:
             total_reward=self.total_reward,
             judged=len(self.verdicts),
             succeeded=sum(verdict.succeeded for verdict in self.verdicts),
-            metrics={name: fmean(verdict.metrics[name] for verdict in self.verdicts) for name in names},
+            metrics={name: fmean(values) for name, values in metrics.items()},
         )
 
 
-class Player:
-    """Plays episodes; iterate over it to get their moments."""
+class Worlds(Protocol):
+    """One world with one robot or several, by name; `TeamEnvironment` is one."""
+
+    members: dict[str, Environment]
+
+    def reset(self, seeds: Mapping[str, Seeds]) -> dict[str, StepResult]:
+        """Starts a new episode."""
+        ...
+
+    def step(self, targets: Mapping[str, Fields], /) -> dict[str, StepResult]:
+        """Applies commands for one control period."""
+        ...
+
+
+class _Alone:
+    """The world of one robot, without a name."""
+
+    def __init__(self, env: Environment) -> None:
+        self.members = {"": env}
+
+    def reset(self, seeds: Mapping[str, Seeds]) -> dict[str, StepResult]:
+        return {"": self.members[""].reset(seeds[""])}
+
+    def step(self, targets: Mapping[str, Fields], /) -> dict[str, StepResult]:
+        return {"": self.members[""].step(targets[""])}
+
+
+class EpisodePlayer:
+    """Plays episodes in one world; iterate over it to get their moments."""
 
     def __init__(
         self,
-        policy: Policy,
-        task: Task,
+        policies: Mapping[str, Policy],
+        worlds: Worlds,
+        engine: LastStateEngine,
         *,
         episodes: int | None = None,
         seed: int = 0,
         duration_s: float | None = None,
-        randomise: bool = True,
     ) -> None:
-        """Builds the world.
+        """Takes policies and the world of their robots.
 
         Args:
-            policy: policy to play.
-            task: task to play.
+            policies: by the robot's name.
+            worlds: of the robots.
+            engine: its physics.
             episodes: number of episodes; None for no limit.
             seed: seed of the episodes, see `episode_seed`.
             duration_s: simulated time after which playing stops [s]; None for no limit.
-            randomise: draw model parameters, sensor noise, bias, delay and pushes; otherwise use the nominal twin.
 
         Raises:
-            ContractMismatchError: policy and task have different contracts.
             TaskError: `episodes` is below 1, or `duration_s` is not positive.
         """
-        require_same(policy.contract, task.contract, left="the policy", right=f"the task {task.name}")
         if episodes is not None and episodes < 1:
             raise TaskError(f"at least one episode must be played, got {episodes}")
         if duration_s is not None and not duration_s > 0.0:
             raise TaskError(f"playing must last longer than 0 s, got {duration_s} s")
-        self._policy, self._seed, self._episodes, self._duration_s = policy, seed, episodes, duration_s
-        self._engine = LastStateEngine(
-            task.model,
-            1,
-            num_threads=1,
-            stage=task.stage,
-            parameters=ParameterDraws.fields(task) if randomise else (),
-            derived=task.derived,
-        )
-        self._env = Environment(task, 1, randomise=randomise, engine=self._engine)
+        self._policies, self._worlds, self._engine = policies, worlds, engine
+        self._seed, self._episodes, self._duration_s = seed, episodes, duration_s
+        # Robots in one world have one clock and one end.
+        self._first = next(iter(worlds.members))
         self._stopped = False
         self._played_s = 0.0
         self._num_diverged = 0
@@ -225,57 +169,153 @@ class Player:
         return self._stopped or (self._duration_s is not None and self._played_s + time_s > self._duration_s - 1e-9)
 
     def _play(self, episode: int) -> Iterator[Moment]:
-        env, tally = self._env, _Tally()
-        seed = episode_seed(self._seed, episode)
-        now = env.reset(seed)
-        self._policy.reset(1)
-        commands = now.commands
+        env, tally = self._worlds.members[self._first], _Tally()
+        seeds = {
+            name: episode_seed(self._seed, episode, member=index) for index, name in enumerate(self._worlds.members)
+        }
+        seed = int(seeds[self._first][0])
+        now = self._worlds.reset(seeds)
+        for policy in self._policies.values():
+            policy.reset(1)
+        commands = _joined({name: result.commands for name, result in now.items()})
         # One more moment than steps: the last has a state and an outcome, but no command.
         for step in count():
-            time_s = step * env.step_dt
-            ended = self._ending(now, time_s)
+            time_s, done = step * env.step_dt, bool(now[self._first].done[0])
+            ended = self._ending(now[self._first], time_s)
+            reward, verdict = sum(float(result.reward[0]) for result in now.values()), _verdict(now)
             if step:
-                tally.add(now)
-            targets: Mapping[str, Array] = {} if ended else self._policy(now.sensors, now.commands)
-            commands = commands if now.done[0] else now.commands
-            outcome = None if ended is None else tally.outcome(episode, int(seed[0]), ended, time_s)
+                tally.add(reward, verdict)
+            targets: dict[str, Fields] = {}
+            if not ended:
+                targets = {
+                    name: policy(now[name].sensors, now[name].commands) for name, policy in self._policies.items()
+                }
+            if not done:
+                commands = _joined({name: result.commands for name, result in now.items()})
+            outcome = None if ended is None else tally.outcome(episode, seed, ended, time_s)
             if outcome is not None:
                 self.outcomes.append(outcome)
             yield Moment(
                 episode=episode,
-                seed=int(seed[0]),
+                seed=seed,
                 start_s=self._played_s,
                 time_s=time_s,
-                qpos=self._engine.last_qpos[0] if now.done[0] else env.view.qpos[0].copy(),
-                qvel=self._engine.last_qvel[0] if now.done[0] else env.view.qvel[0].copy(),
-                sensors={} if ended else first_row(now.sensors),
-                commands=first_row(commands),
-                targets=first_row(targets),
-                reward=float(now.reward[0]) if step else None,
-                verdict=step_verdict(now),
+                qpos=self._engine.last_qpos[0] if done else self._engine.state("qpos")[0].copy(),
+                qvel=self._engine.last_qvel[0] if done else self._engine.state("qvel")[0].copy(),
+                sensors={} if ended else _joined({name: result.sensors for name, result in now.items()}),
+                commands=commands,
+                targets=_joined(targets),
+                reward=reward if step else None,
+                verdict=verdict,
                 outcome=outcome,
             )
             if ended:
                 return
-            now = env.step(targets)
+            now = self._worlds.step(targets)
 
     def _ending(self, now: StepResult, time_s: float) -> EpisodeEnd | None:
         if now.terminated[0]:
-            diverged = len(self._env.diverged_episodes) > self._num_diverged
-            self._num_diverged = len(self._env.diverged_episodes)
-            return "diverged" if diverged else "failure"
+            count_before, self._num_diverged = self._num_diverged, self._diverged()
+            return "diverged" if self._num_diverged > count_before else "failure"
         if now.truncated[0]:
             return "time"
         return "stopped" if self._finished(time_s) else None
 
-
-def first_row(fields: Fields) -> dict[str, Array]:
-    """Copies of the first world's vectors."""
-    return {name: np.array(values[0]) for name, values in fields.items()}
+    def _diverged(self) -> int:
+        return len(self._worlds.members[self._first].diverged_episodes)
 
 
-def step_verdict(now: StepResult) -> EpisodeVerdict | None:
-    """The success check of the first world; None if the step had none."""
-    if not now.judged[0]:
+class Player(EpisodePlayer):
+    """Plays a policy on its task."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        task: Task,
+        *,
+        episodes: int | None = None,
+        seed: int = 0,
+        duration_s: float | None = None,
+        randomise: bool = True,
+    ) -> None:
+        """Builds the world.
+
+        Args:
+            policy: policy to play.
+            task: task to play.
+            episodes: see `EpisodePlayer`.
+            seed: likewise.
+            duration_s: likewise.
+            randomise: draw model parameters, sensor noise, bias, delay and pushes; otherwise use the nominal twin.
+
+        Raises:
+            ContractMismatchError: policy and task have different contracts.
+            TaskError: see `EpisodePlayer`.
+        """
+        require_same(policy.contract, task.contract, left="the policy", right=f"the task {task.name}")
+        engine = LastStateEngine(
+            task.model,
+            1,
+            num_threads=1,
+            stage=task.stage,
+            parameters=ParameterDraws.fields(task) if randomise else (),
+            derived=task.derived,
+        )
+        worlds = _Alone(Environment(task, 1, randomise=randomise, engine=engine))
+        super().__init__({"": policy}, worlds, engine, episodes=episodes, seed=seed, duration_s=duration_s)
+
+
+class TeamPlayer(EpisodePlayer):
+    """Plays the policies of a team in their shared world.
+
+    What a moment holds of a robot has its name and `/` before its own. A moment's success check is passed if all robots
+    pass that are checked then; rewards are those of all.
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        team: Team,
+        *,
+        episodes: int | None = None,
+        seed: int = 0,
+        duration_s: float | None = None,
+        randomise: bool = True,
+    ) -> None:
+        """Builds the world; seed 0 yields the episodes of `play_team`.
+
+        Args:
+            policies: by member.
+            team: team to play.
+            episodes: see `EpisodePlayer`.
+            seed: likewise.
+            duration_s: likewise.
+            randomise: see `Player`.
+
+        Raises:
+            ContractMismatchError: a policy and its member's task have different contracts.
+            TaskError: a member has no policy, or two share one; see also `EpisodePlayer`.
+        """
+        require_policies(policies, team)
+        fields = drawn_fields(team) if randomise else ()
+        engine = LastStateEngine(team.model, 1, num_threads=1, parameters=fields)
+        worlds = TeamEnvironment(team, 1, randomise=randomise, engine=engine)
+        in_order = {name: policies[name] for name in team.members}
+        super().__init__(in_order, worlds, engine, episodes=episodes, seed=seed, duration_s=duration_s)
+
+
+def _verdict(now: Mapping[str, StepResult]) -> EpisodeVerdict | None:
+    """The success checks of all robots that had one."""
+    found = {name: verdict for name, result in now.items() if (verdict := step_verdict(result)) is not None}
+    if not found:
         return None
-    return EpisodeVerdict(bool(now.succeeded[0]), {name: float(values[0]) for name, values in now.metrics.items()})
+    metrics = {_in(name, metric): value for name, verdict in found.items() for metric, value in verdict.metrics.items()}
+    return EpisodeVerdict(all(verdict.succeeded for verdict in found.values()), metrics)
+
+
+def _joined(parts: Mapping[str, Fields]) -> dict[str, Array]:
+    return {_in(name, key): values for name, fields in parts.items() for key, values in first_row(fields).items()}
+
+
+def _in(member: str, name: str) -> str:
+    return f"{member}/{name}" if member else name

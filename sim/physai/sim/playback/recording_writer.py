@@ -20,7 +20,7 @@ from physai.sim.engines.protocol import Array
 from physai.sim.playback import recording_format as form
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import pose_fields
-from physai.sim.playback.player import Moment, finite_or_none
+from physai.sim.playback.moment import Moment, finite_or_none
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task

@@ -231,9 +231,10 @@ def png_bytes(image: Image) -> bytes:
 
 
 def _update(model: mujoco.MjModel, data: mujoco.MjData) -> None:
-    """Place bodies and lights where the positions put them."""
+    """Place bodies, lights and tendons where the positions put them."""
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
+    mujoco.mj_tendon(model, data)
     mujoco.mj_camlight(model, data)
 
 

@@ -11,14 +11,12 @@ from physai.sdk.base.errors import DeviceError
 from physai.sim.engines.protocol import Array
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.labels import FilmLabels
-from physai.sim.playback.markers import CommandMarkers
-from physai.sim.playback.player import Fields, Moment, Vector
-from physai.sim.playback.rendering import MAX_PIXELS, Image, Labels, OffscreenRenderer, VideoWriter, reachable_poses
-from physai.sim.tasks.task import Task
+from physai.sim.playback.moment import Fields, Moment, Vector
+from physai.sim.playback.rendering import MAX_PIXELS, Image, Labels, OffscreenRenderer, VideoWriter
+from physai.sim.playback.scene import Scene, command_fields, framing, markers_of
 
 MAX_FPS = 120.0
 ROUNDING_S = 1e-9
-STARTS = 32
 SUPERSAMPLING = 1.5
 """Factor by which frames are rendered larger than shown, against aliasing of edges and shadows. In software rendering
 this takes two thirds of the time of OpenGL's multisampling."""
@@ -35,7 +33,7 @@ class Film(Closing):
     def __init__(
         self,
         path: str | Path,
-        task: Task,
+        scene: Scene,
         *,
         width: int = 640,
         height: int = 480,
@@ -46,7 +44,7 @@ class Film(Closing):
 
         Args:
             path: file to write.
-            task: task that is played.
+            scene: the task that is played, or the team.
             width: width of the video [pixels].
             height: height of the video [pixels].
             fps: frames per second.
@@ -57,18 +55,18 @@ class Film(Closing):
         """
         if not (math.isfinite(fps) and 1.0 <= fps <= MAX_FPS):
             raise DeviceError(f"a film has 1 to {MAX_FPS:g} frames per second, got {fps}")
-        self._model: Any = task.model
+        self._model: Any = scene.model
         self._fps = fps
-        self._markers = CommandMarkers(task.contract, task.model)
-        self._labels = FilmLabels(task.contract) if labelled else None
+        self._markers = markers_of(scene)
+        self._labels = FilmLabels(command_fields(scene)) if labelled else None
         if not (1 <= width <= MAX_PIXELS and 1 <= height <= MAX_PIXELS):
             raise DeviceError(f"a film of {width}x{height} pixels: each side must lie in 1..{MAX_PIXELS}")
         self._size = width, height
-        poses, points = framing(task, self._markers)
+        poses, points = framing(scene, self._markers)
         # The renderer's own limit applies to the enlarged picture.
         larger = min(SUPERSAMPLING, MAX_PIXELS / max(width, height))
         self._renderer = OffscreenRenderer(
-            task.model, width=round(larger * width), height=round(larger * height), poses=poses, points=points
+            scene.model, width=round(larger * width), height=round(larger * height), poses=poses, points=points
         )
         try:
             self._writer = VideoWriter(path, fps=fps)
@@ -101,7 +99,7 @@ class Film(Closing):
         """Renders a pose, or returns the last frame if the difference is not visible."""
         if self._drawn is not None and _look_alike(self._drawn, (qpos, commands, labels)):
             return self.image
-        large = self._renderer.render(qpos, self._markers.at(qpos, commands), labels)
+        large = self._renderer.render(qpos, self._markers.at(qpos, commands) if self._markers else (), labels)
         self._drawn, self.image = (qpos, commands, labels), shrunk(large, *self._size)
         return self.image
 
@@ -111,18 +109,6 @@ class Film(Closing):
             self._writer.close()
         finally:
             self._renderer.close()
-
-
-def framing(task: Task, markers: CommandMarkers) -> tuple[list[Array], Vector]:
-    """Poses, each of shape (nq,), and points [m], shape (n, 3), that a picture of the task must hold.
-
-    An arm that is sent to targets stays between them and where its episodes start; other robots go wherever they can.
-    """
-    points = markers.reach()
-    if len(points) and task.contract.robot.base == "fixed":
-        starts, _ = task.reset(np.random.default_rng(0).random((STARTS, task.reset_draws)))
-        return list(starts), points
-    return reachable_poses(task.model), points
 
 
 def _look_alike(a: tuple[Vector, Fields, Labels], b: tuple[Vector, Fields, Labels]) -> bool:

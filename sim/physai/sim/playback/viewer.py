@@ -15,12 +15,12 @@ import numpy as np
 from physai.sdk.base.errors import DeviceError
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.counterexample import RecordedPlayer
-from physai.sim.playback.markers import CommandMarkers, draw
-from physai.sim.playback.player import Moment, Player
+from physai.sim.playback.markers import draw
+from physai.sim.playback.moment import Moment
+from physai.sim.playback.player import EpisodePlayer
 from physai.sim.playback.rendering import free_camera, missing_floor
-from physai.sim.playback.video import framing
+from physai.sim.playback.scene import Scene, framing, markers_of
 from physai.sim.robots.spec import has_floating_base, home_qpos
-from physai.sim.tasks.task import Task
 
 FRAME_S = 1.0 / 60.0
 """Time between two pictures [s]."""
@@ -85,12 +85,12 @@ class RealTimePacer:
 
 
 class Window(Closing):
-    """MuJoCo's viewer on one task; use it as a context manager.
+    """MuJoCo's viewer on a task or a team; use it as a context manager.
 
     A robot can be pulled with the mouse: double-click a body, then drag with Ctrl and the right button.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, scene: Scene) -> None:
         """Opens the window.
 
         Raises:
@@ -98,19 +98,19 @@ class Window(Closing):
         """
         require_display()
         viewer: Any = importlib.import_module("mujoco.viewer")
-        self._model: Any = task.model
-        self._data = mujoco.MjData(task.model)
-        self._markers = CommandMarkers(task.contract, task.model)
-        self._floor_z = missing_floor(task.model, home_qpos(task.model))
+        self._model: Any = scene.model
+        self._data = mujoco.MjData(scene.model)
+        self._markers = markers_of(scene)
+        self._floor_z = missing_floor(scene.model, home_qpos(scene.model))
         before = set(threading.enumerate())
         self._handle: Any = viewer.launch_passive(self._model, self._data, show_left_ui=False, show_right_ui=False)
         self._threads = set(threading.enumerate()) - before
-        self._aim(task)
+        self._aim(scene)
 
-    def _aim(self, task: Task) -> None:
+    def _aim(self, scene: Scene) -> None:
         """Points the camera as a film's; it follows a robot that walks."""
         camera = self._handle.cam
-        poses, points = framing(task, self._markers)
+        poses, points = framing(scene, self._markers)
         aimed = free_camera(self._model, poses, aspect=4.0 / 3.0, points=points)
         with self._handle.lock():
             if has_floating_base(self._model):
@@ -136,7 +136,8 @@ class Window(Closing):
             self._data.qpos[:], self._data.qvel[:] = moment.qpos, moment.qvel
             mujoco.mj_forward(self._model, self._data)
             self._handle.user_scn.ngeom = 0
-            draw(self._handle.user_scn, self._markers.at(moment.qpos, moment.commands), floor_z=self._floor_z)
+            strokes = self._markers.at(moment.qpos, moment.commands) if self._markers else ()
+            draw(self._handle.user_scn, strokes, floor_z=self._floor_z)
             # Clears the force of a pull that has ended.
             self._data.xfrc_applied[:] = 0.0
             mujoco.mjv_applyPerturbForce(self._model, self._data, self._handle.perturb)
@@ -164,7 +165,7 @@ class Screen(Protocol):
         ...
 
 
-def watch(player: Player | RecordedPlayer, window: Screen, pacer: RealTimePacer) -> None:
+def watch(player: EpisodePlayer | RecordedPlayer, window: Screen, pacer: RealTimePacer) -> None:
     """Plays until the player has finished or the window is closed."""
     shown = -np.inf
     for moment in player:

@@ -58,7 +58,7 @@ def require_no_team(name: str) -> None:
     """Raises TaskError for the name of a team where the task of one robot is needed."""
     if name in TEAMS:
         raise TaskError(
-            f"{name} is a team of several robots: physai train {name} trains it, and physai eval RUN plays it; this "
+            f"{name} is a team of several robots: physai train {name} trains it, physai play and eval play it; this "
             "takes the task of one robot"
         )
 

@@ -46,7 +46,8 @@ def tethered_cartpoles(slack: float = 1.0) -> Team:
     side = 0.5 * RAILS_APART
 
     def tie(spec: mujoco.MjSpec) -> None:
-        rope = spec.add_tendon(name="rope", limited=True, range=[0.0, math.hypot(RAILS_APART, slack)])
+        longest = math.hypot(RAILS_APART, slack)
+        rope = spec.add_tendon(name="rope", limited=True, range=[0.0, longest], width=0.008, rgba=[0.1, 0.3, 0.8, 1.0])
         for member in members:
             spec.body(f"{member}_cart").add_site(name=f"{member}_hook")
             rope.wrap_site(f"{member}_hook")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from physai.sdk.base.errors import TaskError, unknown_name
+from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds, episode_seeds
@@ -26,6 +27,7 @@ class TeamEnvironment:
         randomise: bool = True,
         action_repeat: int = 1,
         num_threads: int = 0,
+        engine: MujocoEngine | None = None,
         keep_final: bool = False,
     ) -> None:
         """Builds the worlds; arguments as for `physai.sim.envs.environment.Environment`. Call `reset` before `step`.
@@ -34,7 +36,7 @@ class TeamEnvironment:
             TaskError: a task asks for what a robot of a team does not have.
         """
         self.team, self.num_worlds = team, num_worlds
-        self._worlds = SharedWorlds(team, num_worlds, num_threads=num_threads, randomise=randomise)
+        self._worlds = SharedWorlds(team, num_worlds, num_threads=num_threads, randomise=randomise, engine=engine)
         self.members = {
             name: Environment(
                 task,

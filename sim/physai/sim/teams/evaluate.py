@@ -59,6 +59,20 @@ def play_team(
         ContractMismatchError: a policy and its member's task have different contracts.
         TaskError: a member has no policy, two share one, or `episodes` is below 1.
     """
+    require_policies(policies, team)
+    if episodes < 1:
+        raise TaskError(f"at least one episode must be played, got {episodes}")
+    env = TeamEnvironment(team, episodes, seed=EVALUATION_SEED, randomise=randomise, num_threads=num_threads)
+    return _play({name: policies[name] for name in team.members}, env, progress)
+
+
+def require_policies(policies: Mapping[str, Policy], team: Team) -> None:
+    """Checks that there is a policy for each member, with a memory of its own.
+
+    Raises:
+        ContractMismatchError: a policy and its member's task have different contracts.
+        TaskError: a member has no policy, or two share one.
+    """
     if set(policies) != set(team.members):
         raise TaskError(
             f"team {team.name} needs a policy for each of {', '.join(team.members)}, got policies for "
@@ -71,10 +85,6 @@ def play_team(
     for name, policy in policies.items():
         task = team.members[name]
         require_same(policy.contract, task.contract, left=f"the policy of {name}", right=f"the task {task.name}")
-    if episodes < 1:
-        raise TaskError(f"at least one episode must be played, got {episodes}")
-    env = TeamEnvironment(team, episodes, seed=EVALUATION_SEED, randomise=randomise, num_threads=num_threads)
-    return _play({name: policies[name] for name in team.members}, env, progress)
 
 
 def _play(

@@ -13,10 +13,23 @@ from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.teams.team import Team, require_same_field, robot_rows
 
 
+def drawn_fields(team: Team) -> tuple[str, ...]:
+    """Fields of the model that the members' tasks draw for each episode."""
+    return tuple(dict.fromkeys(name for task in team.members.values() for name in ParameterDraws.fields(task)))
+
+
 class SharedWorlds:
     """The worlds of a team: robots hand in commands and starts one by one, `drive` and `reset` apply those of all."""
 
-    def __init__(self, team: Team, num_worlds: int, *, num_threads: int = 0, randomise: bool = True) -> None:
+    def __init__(
+        self,
+        team: Team,
+        num_worlds: int,
+        *,
+        num_threads: int = 0,
+        randomise: bool = True,
+        engine: MujocoEngine | None = None,
+    ) -> None:
         """Builds the worlds.
 
         Args:
@@ -24,13 +37,14 @@ class SharedWorlds:
             num_worlds: how many.
             num_threads: threads of the engine, 0 for one per processor.
             randomise: whether fields that the members' tasks draw may differ between worlds.
+            engine: the engine to use, with the `drawn_fields` if `randomise`; one of its own if None.
 
         Raises:
             TaskError: a task randomises what is not of its robot alone.
         """
         fields = [ParameterDraws.fields(task) if randomise else () for task in team.members.values()]
-        names = tuple(dict.fromkeys(name for group in fields for name in group))
-        self.engine = MujocoEngine(team.model, num_worlds, num_threads=num_threads, parameters=names)
+        names = drawn_fields(team) if randomise else ()
+        self.engine = engine or MujocoEngine(team.model, num_worlds, num_threads=num_threads, parameters=names)
         model = self.engine.model
         self.controls: Array = np.zeros((num_worlds, 0, model.nu))
         """Commands of the next `drive`, shape (num_worlds, physics steps, nu)."""

@@ -22,7 +22,7 @@ LONE = """<mujoco><compiler angle="radian" autolimits="true"/><worldbody><body p
 
 def test_time_commands_and_successes_are_counted_as_the_film_goes_on() -> None:
     task = load_task("ur10e-reach")
-    labels, seen = FilmLabels(task.contract), list[dict[str, str]]()
+    labels, seen = FilmLabels(task.contract.command.fields), list[dict[str, str]]()
     player = Player(ScriptedPolicy(task.contract, "zero"), task, episodes=1, randomise=False)
     moments = list(player)
     for moment in moments:

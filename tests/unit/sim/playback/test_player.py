@@ -9,7 +9,8 @@ import pytest
 
 from physai.sdk.base.errors import ContractMismatchError, TaskError, UnknownNameError
 from physai.sim.envs.environment import Environment
-from physai.sim.playback.player import EpisodeOutcome, Moment, Player, episode_seed
+from physai.sim.playback.moment import EpisodeOutcome, Moment
+from physai.sim.playback.player import Player, episode_seed
 from physai.sim.policies.evaluate import evaluation_seeds, play_episodes
 from physai.sim.policies.scripted import AGENTS, ScriptedPolicy
 from physai.sim.tasks.registry import load_task

@@ -22,7 +22,8 @@ from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import ContractError
 from physai.sim.envs.environment import Environment
 from physai.sim.playback import recording_format as form
-from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment, Player
+from physai.sim.playback.moment import EpisodeOutcome, EpisodeVerdict, Moment
+from physai.sim.playback.player import Player
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import MAGIC, RecordedEpisode, read_recording
 from physai.sim.playback.recording_writer import RecordingWriter

@@ -27,7 +27,8 @@ from physai.sim.playback.markers import (
 )
 from physai.sim.playback.player import Player
 from physai.sim.playback.rendering import OffscreenRenderer, VideoWriter
-from physai.sim.playback.video import Film, framing, pose_between, shrunk
+from physai.sim.playback.scene import framing
+from physai.sim.playback.video import Film, pose_between, shrunk
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import home_qpos
 from physai.sim.tasks.registry import load_task
