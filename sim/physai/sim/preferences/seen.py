@@ -24,11 +24,12 @@ def seen_names(task: Task) -> tuple[str, ...]:
 
     For each link that a joint moves: `x`, `y` and `z` of its frame in the world [m], and `lean_x`, `lean_y` and
     `lean_z`, the vertical components of its axes: 1 where an axis points up, -1 where it points down. Then the measures
-    that a taste may name. Of a robot without a fixed base there is no `x` and `y`, for its place is nothing to like.
+    that a taste may name, and the task's metrics, such as the distance of an arm's tool from its target. Of a robot
+    without a fixed base there is no `x` and `y`, for its place is nothing to like.
     """
     kinds = ("x", "y", "z", "lean_x", "lean_y", "lean_z") if _fixed(task) else ("z", "lean_x", "lean_y", "lean_z")
     links = _labels({number: task.model.body(number).name for number in _links(task)})
-    return *(f"{kind}.{link}" for kind in kinds for link in links), *measures(task)
+    return *(f"{kind}.{link}" for kind in kinds for link in links), *_numbers(task)
 
 
 def with_seen(task: Task) -> Task:
@@ -67,9 +68,16 @@ def _labels(links: Mapping[int, str]) -> list[str]:
     return [f"{label}#{number}" for label, number in zip(labels, links, strict=True)]
 
 
+def _numbers(task: Task) -> dict[str, Term]:
+    """Measures and metrics; the names of links have a dot."""
+    own = measures(task)
+    metrics = {name: term for name, term in task.metrics.items() if "." not in name and len(name) <= MAX_LABEL}
+    return own | {name: term for name, term in metrics.items() if name not in own}
+
+
 def _everything(task: Task) -> Callable[[WorldView], Array]:
     links, fixed = Constant(_links(task)), _fixed(task)
-    named: list[Term] = list(measures(task).values())
+    named: list[Term] = list(_numbers(task).values())
 
     def everything(view: WorldView) -> Array:
         xp = view.xp

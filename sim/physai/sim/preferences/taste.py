@@ -21,7 +21,7 @@ TILT = "tool_tilt"
 DERIVED = ("xpos", "xquat")
 """Derived fields of the physics that the measures read."""
 NEAR_M = 0.1
-"""Distance at which `speed_near_goal` weighs a speed 1/e as much as at the goal."""
+"""Distance at which `near_goal` is 1/e, and `speed_near_goal` that share of the speed."""
 _DISTANCE = "position_error_m"
 MAX_TERMS = 16
 
@@ -41,11 +41,14 @@ def command_rate(view: WorldView) -> Array:
     return view.xp.sqrt(target_rate_squared(view))
 
 
-def _speed_near(distance: Term) -> Term:
-    def speed_near_goal(view: WorldView) -> Array:
-        return joint_speed(view) * view.xp.exp(-distance(view) / NEAR_M)
+def _near(distance: Term) -> dict[str, Term]:
+    def near_goal(view: WorldView) -> Array:
+        return view.xp.exp(-distance(view) / NEAR_M)
 
-    return speed_near_goal
+    def speed_near_goal(view: WorldView) -> Array:
+        return joint_speed(view) * near_goal(view)
+
+    return {"near_goal": near_goal, "speed_near_goal": speed_near_goal}
 
 
 def _elbow(task: Task) -> Callable[[WorldView], Array] | None:
@@ -83,7 +86,7 @@ def measures(task: Task) -> dict[str, Term]:
     """The terms that a taste for a task may name, besides the task's own reward terms."""
     found: dict[str, Term] = {"joint_speed": joint_speed, "command_size": command_size, "command_rate": command_rate}
     if _DISTANCE in task.metrics:
-        found["speed_near_goal"] = _speed_near(task.metrics[_DISTANCE])
+        found.update(_near(task.metrics[_DISTANCE]))
     of_arms = {ELBOW: _elbow(task), TILT: _tilt(task)}
     found.update({name: measure for name, measure in of_arms.items() if measure is not None})
     return found

@@ -6,11 +6,13 @@ import mujoco
 import numpy as np
 import pytest
 
+from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.preferences.seen import seen_names, with_seen
 from physai.sim.preferences.segment import Layout
 from physai.sim.preferences.taste import measures
 from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import WorldView
 
 WORLDS = 3
 
@@ -36,7 +38,8 @@ def test_names_and_values_are_those_of_the_engine(name: str) -> None:
             assert [found[f"{kind}.{link}"] for kind in ("z", "lean_x", "lean_y", "lean_z")] == pytest.approx(
                 expected, abs=1e-5
             )
-        for measure, term in measures(plain).items():
+        assert [*names[-len(plain.metrics) :]] == [*plain.metrics] or not plain.metrics
+        for measure, term in {**measures(plain), **plain.metrics}.items():
             assert found[measure] == pytest.approx(float(term(env.view)[world]), rel=1e-5, abs=1e-5)
 
 
@@ -72,6 +75,19 @@ def test_any_names_of_links_are_told_apart(slider: str, pole: str) -> None:
         task="any", fingerprint="any", step_dt=0.02, steps=1, qpos=2, critic=size, actions=1, terms=("a",), seen=names
     )
     assert layout.named["joint_speed"] == 12
+
+
+def test_metrics_whose_names_are_taken_are_left_out() -> None:
+    def metric(view: WorldView) -> Array:
+        return view.joint_pos[:, 0] * 1e6
+
+    plain = load_task("cartpole-swingup")
+    task = replace(plain, metrics=dict.fromkeys(("joint_speed", "z.cart", "m" * 129, "place"), metric))
+    assert seen_names(task) == (*seen_names(plain), "place")
+    env = Environment(with_seen(task), 2, seed=0, training=True)
+    found = dict(zip(seen_names(task), env.reset().critic[:, plain.critic_size :].T, strict=True))
+    assert found["place"] == pytest.approx(env.view.joint_pos[:, 0] * 1e6)
+    assert np.abs(found["joint_speed"]).max() < 1e3
 
 
 def test_what_the_policy_sees_and_is_paid_for_stays() -> None:
