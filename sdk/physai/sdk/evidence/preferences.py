@@ -34,7 +34,7 @@ class Preferences(Frozen):
     database: Sha256
     """Of segments, pairs and answers, as `physai prefer status --json` prints it."""
     raters: Sha256
-    """Of the database's hash and the names of those whose answers counted; these are personal data and stay there."""
+    """Of the database's hash and the names of those who counted; names are personal data and stay in the database."""
     reward_model: Sha256
     reference: Sha256 | None = Field(default=None, exclude_if=lambda reference: reference is None)
     """Of the policy file that was fine-tuned; left out if the policy learned by preferences alone."""

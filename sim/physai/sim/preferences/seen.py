@@ -1,5 +1,7 @@
 """What a person sees of a motion, as numbers with names: where the links are, how they lean, how fast the joints are.
 
+The task's metrics are among them, although the page of pairs does not draw the target that some are measured from.
+
 What a critic sees says the same only indirectly: that an arm's tool points down follows from six joint angles. Sixty
 answers do not tell a function of six angles from what happens to go along with it; they tell one of a few dozen named
 numbers (docs/explanation/rlhf.md). So tasks that learn from preferences show these numbers to the critic, too.
