@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.policy.team_record import holds_team
 from physai.sim.cli.options import progress_bar, require_range
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ def open_team(arguments: argparse.Namespace) -> "tuple[Team, dict[str, Policy], 
     Raises:
         PhysaiError: an option is for one robot.
     """
+    from physai.sdk.policy.team_record import holds_team
     from physai.sim.policies.scripted import ScriptedPolicy
     from physai.sim.tasks.registry import TEAMS
     from physai.sim.teams.registry import load_team
