@@ -7,7 +7,6 @@ import ctypes
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -15,12 +14,9 @@ from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from physai.sdk.base.extras import DISTRIBUTION, requirements
 from physai.sdk.base.terminal import table
 from physai.sdk.cli.command import CliCommand
-
-# Distribution and extra in a Requires-Dist line of a wheel's metadata.
-_DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]+")
-_EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9._-]+)['\"]")
 
 _RENDERERS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8", "glfw": "libGL.so.1"}
 """Shared library of each MuJoCo rendering back end (environment variable MUJOCO_GL); glfw also needs a display."""
@@ -54,7 +50,8 @@ class DoctorReport:
 
 def inspect() -> DoctorReport:
     """Inspects the machine; runs `nvidia-smi` if installed and imports no heavy package."""
-    extras = _extras(metadata.requires("physai-sdk") or [])
+    listed = requirements(metadata.requires(DISTRIBUTION) or [])
+    extras = {extra: {name: _version(name) for name in names} for extra, names in listed.items()}
     return DoctorReport(
         physai=metadata.version("physai-sdk"),
         python=platform.python_version(),
@@ -80,15 +77,6 @@ def _problems(extras: dict[str, dict[str, str | None]]) -> list[str]:
             "pip uninstall physai, then pip install --force-reinstall --no-deps physai-sdk"
         )
     return problems
-
-
-def _extras(requirements: list[str]) -> dict[str, dict[str, str | None]]:
-    extras: dict[str, dict[str, str | None]] = {}
-    for requirement in requirements:
-        name, extra = _DISTRIBUTION.match(requirement), _EXTRA.search(requirement)
-        if name and name[0] != "physai-sdk":
-            extras.setdefault(extra[1] if extra else "", {})[name[0]] = _version(name[0])
-    return extras
 
 
 def _version(distribution: str) -> str | None:

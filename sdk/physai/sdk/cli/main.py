@@ -12,12 +12,11 @@ from importlib.metadata import EntryPoint, version
 
 from physai.sdk.base.ending import ends_abruptly, leave
 from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
+from physai.sdk.base.extras import DISTRIBUTION, missing_extra
 from physai.sdk.base.plugins import contributions
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import Parser
-
-DISTRIBUTION = "physai-sdk"
 
 _EXTRAS = {"physai.train": "train", "physai.sim": "sim", "physai.deploy_jetson": "robot", "physai.ros": "ros"}
 """The extra that installs each package's dependencies."""
@@ -134,8 +133,7 @@ def _missing_extra(entry: EntryPoint, error: Exception) -> MissingExtraError | N
     if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.split(".")[0] == "physai":
         return None
     extra = next((e for package, e in _EXTRAS.items() if entry.module.startswith(f"{package}.")), None)
-    remedy = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"install what provides {error.name}"
-    return MissingExtraError(f"{entry.name} needs {error.name}, which is not installed: {remedy}")
+    return missing_extra(entry.name, error, preferred=extra)
 
 
 def _help() -> str:

@@ -7,7 +7,8 @@ only when it is opened.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from physai.sdk.base.errors import MissingExtraError, unknown_name
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.extras import missing_extra
 from physai.sdk.base.plugins import contributions
 from physai.sdk.transport.protocol import RobotEndpoint, Transport
 
@@ -62,6 +63,5 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str]) -> Any
     try:
         factory: Callable[[Mapping[str, str]], Any] = registered[name].load()
     except ModuleNotFoundError as error:
-        hint = f"; install physai-sdk[{EXTRAS[name]}]" if name in EXTRAS else ""
-        raise MissingExtraError(f"transport {name} needs {error.name}, which is not installed{hint}") from error
+        raise missing_extra(f"transport {name}", error, preferred=EXTRAS.get(name)) from error
     return factory(options)

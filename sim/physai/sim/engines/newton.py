@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
+import array_api_compat
 import mujoco
-import torch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim import friction
 from physai.sim.engines.newton_import import mjcf_of, newton_module, require_same
-from physai.sim.engines.protocol import CapacityError, Snapshot, Stage
+from physai.sim.engines.protocol import Array, CapacityError, Snapshot, Stage
 from physai.sim.engines.warp import modules, on_torch_stream
-from physai.sim.engines.warp_device import WarpDeviceEngine
+from physai.sim.engines.warp_device import WarpDeviceEngine, array_maker
 
 _OPTIONS = (
     *("integrator", "solver", "cone", "iterations", "ls_iterations", "tolerance", "ls_tolerance", "impratio"),
@@ -45,6 +45,7 @@ class NewtonEngine:
         derived: Sequence[str] = (),
         max_contacts: int | None = None,
         max_constraints: int | None = None,
+        as_numpy: bool = False,
     ) -> None:
         """Builds the worlds; the arguments are those of `WarpDeviceEngine`.
 
@@ -65,20 +66,27 @@ class NewtonEngine:
                 "engine warp"
             )
         self._shown = WarpDeviceEngine(
-            model, num_worlds, device=device, stage=stage, parameters=parameters, derived=derived
+            model,
+            num_worlds,
+            device=device,
+            stage=stage,
+            parameters=parameters,
+            derived=derived,
+            as_numpy=as_numpy,
         )
         self.model, self.num_worlds, self._device = self._shown.model, num_worlds, device
-        self._nobody = torch.zeros(num_worlds, dtype=torch.bool, device=self._shown.state("qpos").device)
+        xp: Any = array_api_compat.array_namespace(self._shown.state("qpos"))
+        self._nobody = xp.zeros(num_worlds, dtype=xp.bool, device=self._shown.state("qpos").device)
         with on_torch_stream(device):
             self._solver = self._built(max_contacts, max_constraints)
-            torch_of = modules()[0].to_torch
+            self._array_of = array_maker(modules()[0], as_numpy)
             data = self._solver.mjw_data
-            self._inner = {name: torch_of(getattr(data, name)) for name in _STATE}
+            self._inner = {name: self._array_of(getattr(data, name)) for name in _STATE}
             # Newton has no such array for a model without actuators.
-            control = torch_of(self._controls.mujoco.ctrl) if self.model.nu else torch.zeros(0)
-            self._control = control.view(num_worlds, self.model.nu)
-            self._overflow = torch_of(data.overflow)
-        self._lost = torch.zeros_like(self._overflow)
+            control = self._array_of(self._controls.mujoco.ctrl) if self.model.nu else xp.zeros(0)
+            self._control = control.reshape(num_worlds, self.model.nu)
+            self._overflow = self._array_of(data.overflow)
+        self._lost = xp.zeros_like(self._overflow)
         self._follow = self._followed()
 
     def _built(self, max_contacts: int | None, max_constraints: int | None) -> Any:
@@ -115,15 +123,15 @@ class NewtonEngine:
         built.mjw_model.opt.warn_overflow = 0
         return built
 
-    def _followed(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _followed(self) -> list[tuple[Array, Array]]:
         """Pairs of a parameter of the solver and ours, which it follows."""
-        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        warp, model = modules()[0], self._solver.mjw_model
+        pairs: list[tuple[Array, Array]] = []
+        model = self._solver.mjw_model
         for key in self._shown.snapshot():
             kind, _, name = key.partition("/")
             if kind != "parameter" or name.startswith(_SHOWN):
                 continue
-            ours, theirs = self._shown.parameter(name), warp.to_torch(getattr(model, name))
+            ours, theirs = self._shown.parameter(name), self._array_of(getattr(model, name))
             if theirs.shape != ours.shape:
                 raise ModelError(
                     f"Newton cannot vary {name} between worlds: it has shape {tuple(ours.shape)} here and "
@@ -132,39 +140,39 @@ class NewtonEngine:
             pairs.append((theirs, ours))
         return pairs
 
-    def state(self, name: str) -> torch.Tensor:
+    def state(self, name: str) -> Array:
         return self._shown.state(name)
 
-    def derived(self, name: str) -> torch.Tensor:
+    def derived(self, name: str) -> Array:
         return self._shown.derived(name)
 
-    def parameter(self, name: str) -> torch.Tensor:
+    def parameter(self, name: str) -> Array:
         return self._shown.parameter(name)
 
-    def parameters_changed(self, mask: torch.Tensor) -> None:
+    def parameters_changed(self, mask: Array) -> None:
         self._shown.parameters_changed(mask)
 
-    def reset_where(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+    def reset_where(self, mask: Array, qpos: Array, qvel: Array) -> None:
         self._shown.reset_where(mask, qpos, qvel)
 
-    def drive(self, controls: torch.Tensor) -> None:
+    def drive(self, controls: Array) -> None:
         for theirs, ours in self._follow:
-            theirs.copy_(ours)
+            theirs[...] = ours
         for name, values in self._inner.items():
-            values.copy_(self.state(name))
+            values[...] = self.state(name)
         timestep = float(self.model.opt.timestep)
         for step in range(controls.shape[1]):
-            self.state("ctrl").copy_(controls[:, step])
-            self._control.copy_(self.state("ctrl"))
+            self.state("ctrl")[...] = controls[:, step]
+            self._control[...] = self.state("ctrl")
             with on_torch_stream(self._device):
                 self._solver.step(self._states, self._states, self._controls, None, timestep)
             self._lost |= self._overflow
         for name, values in self._inner.items():
-            self.state(name).copy_(values)
+            self.state(name)[...] = values
         # Resets nobody, but brings the derived fields up to the new state.
         self._shown.reset_where(self._nobody, self.state("qpos"), self.state("qvel"))
 
-    def diverged(self) -> torch.Tensor:
+    def diverged(self) -> Array:
         return self._shown.diverged()
 
     def require_capacity(self) -> None:
@@ -186,7 +194,7 @@ class NewtonEngine:
             )
 
     def snapshot(self) -> Snapshot:
-        """State and parameters of all worlds; tensors on the device."""
+        """State and parameters of all worlds; arrays on the device."""
         return self._shown.snapshot()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:

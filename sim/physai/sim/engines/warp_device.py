@@ -1,16 +1,18 @@
-"""MuJoCo Warp as an engine on a device: torch tensors that share Warp's memory, made once."""
+"""MuJoCo Warp as an engine: torch tensors or, on the CPU device, numpy arrays that share Warp's memory, made once."""
 
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import array_api_compat
 import mujoco
 import numpy as np
-import torch
 
 from physai.sdk.base.errors import ModelError
+from physai.sdk.base.extras import missing_extra
 from physai.sim import friction
-from physai.sim.engines.protocol import CapacityError, Snapshot, Stage, put
+from physai.sim.engines.protocol import Array, CapacityError, Snapshot, Stage, put, set_where
 from physai.sim.engines.warp import modules, on_torch_stream, require_device
 
 _COULOMB, _LOAD = "dof_frictionloss", "friction/load"
@@ -39,7 +41,10 @@ MARGIN = 2.0
 
 
 class WarpDeviceEngine:
-    """`DeviceEngine` on `mujoco_warp`, in single precision, on a CUDA device or on Warp's CPU device."""
+    """`DeviceEngine` on `mujoco_warp`, in single precision, on a CUDA device or on Warp's CPU device.
+
+    Its arrays are torch tensors, or numpy arrays of the CPU device, for which torch need not be installed.
+    """
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class WarpDeviceEngine:
         max_constraints: int | None = None,
         deterministic: bool = False,
         record: bool = True,
+        as_numpy: bool = False,
     ) -> None:
         """Builds the worlds.
 
@@ -69,9 +75,10 @@ class WarpDeviceEngine:
             deterministic: compute in an order that is the same in every run, which is slower on a GPU.
             record: on the CPU device, record the kernels of a step once and replay them, which spares Python's part of
                 each launch. On a GPU whole steps of the environment are recorded instead.
+            as_numpy: give and take numpy arrays instead of tensors; on the CPU device only.
 
         Raises:
-            MissingExtraError: warp or mujoco_warp is not installed.
+            MissingExtraError: warp or mujoco_warp is not installed, or torch without `as_numpy`.
             ModelError: mujoco_warp cannot simulate this model or vary a parameter, or the device has too little memory.
             DeviceError: there is no such device.
         """
@@ -98,17 +105,18 @@ class WarpDeviceEngine:
                 raise ModelError(
                     f"mujoco_warp cannot simulate {num_worlds} worlds of this model{kept} on {device}: {error}"
                 ) from error
-            torch_of = self._warp.to_torch
-            self._state = {name: torch_of(getattr(self._data, name)) for name in _STATE}
-            self._derived = {name: torch_of(getattr(self._data, name)) for name in derived}
-            self._parameters = {name: torch_of(getattr(self._model, name)) for name in self._per_world}
-            self._friction = self._joint_friction(torch_of) if rubs else None
-            self._overflow: torch.Tensor = torch_of(self._data.overflow)
+            array_of = array_maker(self._warp, as_numpy)
+            self._state = {name: array_of(getattr(self._data, name)) for name in _STATE}
+            self._derived = {name: array_of(getattr(self._data, name)) for name in derived}
+            self._parameters = {name: array_of(getattr(self._model, name)) for name in self._per_world}
+            self._friction = self._joint_friction(array_of) if rubs else None
+            self._overflow: Array = array_of(self._data.overflow)
             # What the last step needed, also beyond what there is memory for; pairs of the broad phase take the memory
             # of a contact each.
-            self._needed = {name: torch_of(getattr(self._data, name)) for name in ("ncollision", "nacon", "nefc")}
-            self._contact_worlds = torch_of(self._data.contact.worldid)
-        self._most = {name: torch.zeros_like(needed) for name, needed in self._needed.items()}
+            self._needed = {name: array_of(getattr(self._data, name)) for name in ("ncollision", "nacon", "nefc")}
+            self._contact_worlds = array_of(self._data.contact.worldid)
+        self._xp: Any = array_api_compat.array_namespace(self._overflow)
+        self._most = {name: self._xp.zeros_like(needed) for name, needed in self._needed.items()}
         self._refresh()
 
     def _put(
@@ -131,14 +139,14 @@ class WarpDeviceEngine:
             model, nworld=self.num_worlds, nconmax=max_contacts, njmax=max_constraints
         )
 
-    def _joint_friction(self, torch_of: Any) -> friction.JointFriction:
+    def _joint_friction(self, array_of: Any) -> friction.JointFriction:
         """The friction of all worlds; its parameters take the place of what a step applies."""
         applied = self._parameters[_COULOMB]
-        nominal = torch.as_tensor(np.array(self.model.jnt_user), dtype=applied.dtype, device=applied.device)
-        self._parameters[friction.FIELD] = nominal.repeat(self.num_worlds, 1, 1)
-        coulomb = torch.as_tensor(np.array(self.model.dof_frictionloss), dtype=applied.dtype, device=applied.device)
-        self._parameters[_COULOMB] = coulomb.repeat(self.num_worlds, 1)
-        forces = {name: torch_of(getattr(self._data, name)) for name in friction.JointFriction.FORCES}
+        xp: Any = array_api_compat.array_namespace(applied)
+        for field, nominal in ((friction.FIELD, self.model.jnt_user), (_COULOMB, self.model.dof_frictionloss)):
+            rows = np.repeat(np.asarray(nominal)[None], self.num_worlds, axis=0)
+            self._parameters[field] = xp.asarray(rows, dtype=applied.dtype, device=applied.device)
+        forces = {name: array_of(getattr(self._data, name)) for name in friction.JointFriction.FORCES}
         return friction.JointFriction(
             self.model,
             terms=self._parameters[friction.FIELD],
@@ -147,47 +155,45 @@ class WarpDeviceEngine:
             state={"qvel": self._state["qvel"], **forces},
         )
 
-    def state(self, name: str) -> torch.Tensor:
+    def state(self, name: str) -> Array:
         return self._state[name]
 
-    def derived(self, name: str) -> torch.Tensor:
+    def derived(self, name: str) -> Array:
         return self._derived[name]
 
-    def parameter(self, name: str) -> torch.Tensor:
+    def parameter(self, name: str) -> Array:
         return self._parameters[name]
 
-    def parameters_changed(self, mask: torch.Tensor) -> None:
+    def parameters_changed(self, mask: Array) -> None:
         constants = [self._parameters[name] for name in _CONSTANTS if name in self._parameters]
-        kept = [values.clone() for values in constants]
+        kept = [self._copy(values) for values in constants]
         with on_torch_stream(self._device):
             self._mjw.set_const(self._model, self._data, restore=False)
         # It computes those of all worlds, on a GPU with sums in any order, and in single precision where the model's
         # own were computed in double precision.
         for values, before in zip(constants, kept, strict=True):
-            torch.where(_rows(mask, values), values, before, out=values)
+            set_where(values, ~mask, before)
 
-    def reset_where(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+    def reset_where(self, mask: Array, qpos: Array, qvel: Array) -> None:
         for name, fresh in (("qpos", qpos), ("qvel", qvel)):
-            known = self._state[name]
-            known.copy_(torch.where(mask[:, None], fresh.to(known.dtype), known))
+            set_where(self._state[name], mask, fresh)
         for name in ("time", "act", "qacc_warmstart", "xfrc_applied", "qfrc_applied"):
-            known = self._state[name]
-            known.masked_fill_(_rows(mask, known), 0.0)
+            set_where(self._state[name], mask, 0.0)
         if self._friction is not None:
-            self._friction.load.masked_fill_(_rows(mask, self._friction.load), 0.0)
+            set_where(self._friction.load, mask, 0.0)
         self._refresh()
 
-    def drive(self, controls: torch.Tensor) -> None:
+    def drive(self, controls: Array) -> None:
         control = self._state["ctrl"]
         for step in range(controls.shape[1]):
-            control.copy_(controls[:, step])
+            control[...] = controls[:, step]
             if self._friction is not None:
                 self._friction.apply()
             self._run(self._mjw.step)
             if self._friction is not None:
                 self._friction.measure()
             for name, most in self._most.items():
-                torch.maximum(most, self._needed[name], out=most)
+                self._xp.maximum(most, self._needed[name], out=most)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -197,9 +203,9 @@ class WarpDeviceEngine:
         self._run(self._kinematics)
         if self._stage >= Stage.ACCELERATION:
             # The solver overwrites the warm start, and the next step must not depend on `stage`.
-            warmstart = self._state["qacc_warmstart"].clone()
+            warmstart = self._copy(self._state["qacc_warmstart"])
             self._run(self._mjw.forward)
-            self._state["qacc_warmstart"].copy_(warmstart)
+            self._state["qacc_warmstart"][...] = warmstart
 
     def _kinematics(self, model: Any, data: Any) -> None:
         self._mjw.fwd_position(model, data)
@@ -223,28 +229,27 @@ class WarpDeviceEngine:
                 self._recorded[function] = capture.graph
                 self._warp.capture_launch(capture.graph)
 
-    def diverged(self) -> torch.Tensor:
-        state = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
-        return ~(state.abs() <= mujoco.mjMAXVAL).all(dim=1)
+    def diverged(self) -> Array:
+        state = self._xp.concat([self._state["qpos"], self._state["qvel"]], axis=1)
+        return ~self._xp.all(self._xp.abs(state) <= mujoco.mjMAXVAL, axis=1)
 
-    def overflowed(self) -> torch.Tensor:
+    def overflowed(self) -> Array:
         """Worlds that may have lost contacts or constraints in any step since construction, bool, (num_worlds,).
 
         All worlds share the memory for contacts, so where it ran out, all of them are marked. A reset keeps the mark.
         """
         return self._lost("NEFC", "NJMAX_NNZ", "BROADPHASE", "NARROWPHASE", "CCD")
 
-    def _lost(self, *kinds: str) -> torch.Tensor:
+    def _lost(self, *kinds: str) -> Array:
         bits = sum(int(self._mjw.OverflowType[kind]) for kind in kinds)
         return (self._overflow & bits) != 0
 
-    def contacts(self) -> torch.Tensor:
+    def contacts(self) -> Array:
         """Contacts of each world, int64, shape (num_worlds,)."""
-        worlds = self._contact_worlds.long()
-        used = torch.arange(len(worlds), device=worlds.device) < self._needed["nacon"]
+        xp, worlds = self._xp, self._contact_worlds
+        used = xp.arange(len(worlds), device=worlds.device) < self._needed["nacon"]
         # Those of unused memory are counted in a row of their own.
-        counts = torch.zeros(self.num_worlds + 1, dtype=torch.int64, device=worlds.device)
-        return counts.index_add_(0, torch.where(used, worlds, self.num_worlds), used.long())[:-1]
+        return xp.bincount(xp.where(used, worlds, self.num_worlds), minlength=self.num_worlds + 1)[:-1]
 
     def most(self) -> tuple[int, int]:
         """Most contacts of all worlds together, and constraints of one world, of any step; waits for the device."""
@@ -293,11 +298,14 @@ class WarpDeviceEngine:
         )
 
     def snapshot(self) -> Snapshot:
-        """State and parameters of all worlds; tensors on the device."""
-        arrays = {f"state/{name}": value.clone() for name, value in self._state.items()}
+        """State and parameters of all worlds; arrays on the device."""
+        arrays = {f"state/{name}": self._copy(value) for name, value in self._state.items()}
         if self._friction is not None:
-            arrays[_LOAD] = self._friction.load.clone()
-        return arrays | {f"parameter/{name}": value.clone() for name, value in self._parameters.items()}
+            arrays[_LOAD] = self._copy(self._friction.load)
+        return arrays | {f"parameter/{name}": self._copy(value) for name, value in self._parameters.items()}
+
+    def _copy(self, values: Array) -> Array:
+        return self._xp.asarray(values, copy=True)
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Returns to a snapshot, bit for bit.
@@ -313,9 +321,15 @@ class WarpDeviceEngine:
         self._refresh()
 
 
-def _rows(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The mask with as many axes as the values."""
-    return mask.reshape(-1, *[1] * (values.ndim - 1))
+def array_maker(warp: Any, as_numpy: bool) -> Callable[[Any], Array]:
+    """Return the function that makes a tensor or, `as_numpy`, a numpy array share a Warp array's memory."""
+    if as_numpy:
+        return lambda array: array.numpy()
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        raise missing_extra("a simulation on tensors", error) from error
+    return warp.to_torch
 
 
 def _with_friction(model: mujoco.MjModel) -> mujoco.MjModel:

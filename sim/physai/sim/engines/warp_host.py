@@ -6,7 +6,6 @@ from typing import Any
 
 import array_api_compat.numpy
 import numpy as np
-import torch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.engines.newton import NewtonEngine
@@ -72,6 +71,7 @@ class HostWarpEngine:
             derived=derived,
             max_contacts=contacts,
             max_constraints=constraints,
+            as_numpy=True,
         )
         self.model, self.num_worlds = self._engine.model, num_worlds
         for name, rows in varied.items():
@@ -80,41 +80,40 @@ class HostWarpEngine:
         self.last_qpos, self.last_qvel = self.state("qpos").copy(), self.state("qvel").copy()
 
     def state(self, name: str) -> Array:
-        return self._engine.state(name).numpy()
+        return self._engine.state(name)
 
     def derived(self, name: str) -> Array:
-        return self._engine.derived(name).numpy()
+        return self._engine.derived(name)
 
     def parameter(self, name: str) -> Array:
-        return self._engine.parameter(name).numpy()
+        return self._engine.parameter(name)
 
     def parameters_changed(self, mask: Array) -> None:
         if mask.any():
-            self._engine.parameters_changed(torch.as_tensor(mask))
+            self._engine.parameters_changed(mask)
 
     def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
         if not mask.any():
             return
         self.last_qpos, self.last_qvel = self.state("qpos").copy(), self.state("qvel").copy()
-        rows = {"qpos": self.last_qpos.copy(), "qvel": self.last_qvel.copy()}
-        rows["qpos"][mask], rows["qvel"][mask] = qpos, qvel
-        self._engine.reset_where(torch.as_tensor(mask), *map(torch.as_tensor, rows.values()))
+        rows = self.last_qpos.copy(), self.last_qvel.copy()
+        rows[0][mask], rows[1][mask] = qpos, qvel
+        self._engine.reset_where(mask, *rows)
 
     def step(self, num_steps: int) -> None:
         self.drive(np.repeat(self.state("ctrl")[:, None], num_steps, axis=1))
 
     def drive(self, controls: Array) -> None:
-        self._engine.drive(torch.as_tensor(controls))
+        self._engine.drive(controls)
 
     def diverged(self) -> Array:
         self._engine.require_capacity()
-        return self._engine.diverged().numpy()
+        return self._engine.diverged()
 
     def snapshot(self, *, parameters: bool = True) -> Snapshot:
-        kept = {name: value.numpy() for name, value in self._engine.snapshot().items()}
+        kept = self._engine.snapshot()
         return {name: value for name, value in kept.items() if parameters or not name.startswith("parameter/")}
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
         known = {name: value for name, value in self._engine.snapshot().items() if name.startswith("parameter/")}
-        given = {name: torch.as_tensor(value) for name, value in snapshot.items()}
-        self._engine.restore(known | given)
+        self._engine.restore(known | dict(snapshot))

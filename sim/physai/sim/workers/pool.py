@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.extras import missing_extra
 
 MAX_JOBS = 256
 
@@ -205,11 +206,15 @@ def compute_all(
 
 
 def attempt(work: Work[Subject, Request, Result], subject: Subject, request: Request) -> Result | PhysaiError:
-    """The result, or the error of bad input that prevents it."""
+    """Return the result, or the error of bad input or of a missing extra that prevents it."""
     try:
         return work(subject, request)
     except PhysaiError as error:
         return error
+    except ModuleNotFoundError as error:
+        if (error.name or "physai").split(".")[0] == "physai":
+            raise
+        return missing_extra("a worker", error)
 
 
 def _serve(connection: Connection, work: Work[Any, Any, Any], subject: Any) -> None:
