@@ -45,5 +45,8 @@ def test_a_contributed_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert {"serial", "broken", "udp"} <= set(transport_names())
     assert open_transport("serial", {"port": "3"}) == {"port": "3"}
-    with pytest.raises(MissingExtraError, match=r"transport broken needs no_such_library, which is not installed: install what provides no_such_library$"):
+    with pytest.raises(
+        MissingExtraError,
+        match=r"transport broken needs no_such_library, which .*install what provides no_such_library$",
+    ):
         open_transport("broken", {})
