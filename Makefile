@@ -7,6 +7,11 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 INSTALLED := $(VENV)/.installed
+TRAINS := $(VENV)/.installed-train
+# uv, or pip, which takes several times as long.
+INSTALLER ?= uv
+INSTALL = $(PYTHON) .ci/install.py --installer $(INSTALLER) $(VENV)
+SUPPORTED = @$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("physai needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 MJLAB := .venv-mjlab
 
 .DEFAULT_GOAL := help
@@ -17,13 +22,17 @@ help: ## Show this
 
 setup: $(INSTALLED) ## Build .venv with every extra, versions from constraints.txt
 
-$(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("physai needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench,robot,dev,docs]'
+$(INSTALLED): pyproject.toml constraints.txt .ci/install.py
+	$(SUPPORTED)
+	$(INSTALL) '.[bench,robot,dev,docs]'
+	@touch $@ $(TRAINS)
+
+$(TRAINS): pyproject.toml constraints.txt .ci/install.py
+	$(SUPPORTED)
+	$(INSTALL) '.[train]'
 	@touch $@
 
-demo: $(INSTALLED) ## Train, export, judge and replay a small policy
+demo: $(TRAINS) ## Train, judge, sign, install and drive a policy; installs only what that needs
 	$(BIN)/physai demo
 
 test: $(INSTALLED) ## Run the tests, in JOBS=2 processes; about ten minutes
