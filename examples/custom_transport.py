@@ -1,4 +1,4 @@
-"""A transport in thirty lines, and the robot's end of it: what a driver for your bus has to implement.
+"""A transport and the robot's end of it: what a driver for your bus has to implement.
 
 python examples/custom_transport.py
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from physai.sdk import JointCommand, PolicyContract, RobotEndpoint, Sample, Transport
-from physai.sdk.transport.protocol import empty_command, empty_sample
+from physai.sdk.transport.protocol import TransportError, empty_command, empty_sample, required_fields
 from physai.sim import load_task
 
 
@@ -18,9 +18,14 @@ class Loopback:
 
     name = "loopback"
 
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        if options:
+            raise TransportError(f"loopback has no options, got {', '.join(options)}")
+
     def open(self, contract: PolicyContract) -> None:
         self._sample, self._command = empty_sample(contract), empty_command(contract)
-        self._new_sample = self._new_command = False
+        self._required, self._opened_ns = required_fields(contract), time.monotonic_ns()
+        self._new_sample = False
 
     # The runtime's end: `Transport`.
     def sample(self) -> Sample:
@@ -31,6 +36,10 @@ class Loopback:
             self._command.targets[name][:] = values
         self._command.stamp_ns, self._command.received_ns = stamp_ns, time.monotonic_ns()
         self._command.sequence += 1
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        waited_s = (time.monotonic_ns() - self._opened_ns) * 1e-9
+        return tuple((name, waited_s) for name in self._required if np.isnan(self._sample.fields[name]).any())
 
     # The robot's end: `RobotEndpoint`.
     def command(self) -> JointCommand:
@@ -65,6 +74,7 @@ wire.open(contract)
 robot: RobotEndpoint = wire
 runtime: Transport = wire
 
+print("missing:", ", ".join(name for name, _ in runtime.missing()))
 robot.publish({"joint_pos": np.array([0.0, 3.1]), "joint_vel": np.zeros(2)}, time.time_ns())
 assert runtime.poll()
 sample = runtime.sample()

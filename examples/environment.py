@@ -39,7 +39,7 @@ task: Task = load_task("cartpole-swingup")
 
 # 64 worlds in one batch; an episode's seed decides everything that is random in it.
 env = Environment(task, num_worlds=64, seed=0)
-env.reset()
+step = env.reset()
 engine: Engine = env.engine
 print(f"{engine.num_worlds} worlds in {type(engine).__name__}")
 policy: Policy = Still(task.contract)

@@ -25,7 +25,7 @@ def main(folder: Path, steps: int) -> None:
     agent = PPO(
         "MlpPolicy", worlds, n_steps=64, batch_size=2048, learning_rate=1e-3, gamma=0.97, policy_kwargs=network, seed=0
     )
-    agent.learn(steps)
+    agent.learn(steps)  # pyright: ignore[reportUnknownMemberType]
 
     # The observation, VecNormalize's statistics, the network and the limits of the command become one ONNX graph.
     report = export_policy(graph_from_sb3(agent, task), task, folder, provenance={"learner": "stable-baselines3"})

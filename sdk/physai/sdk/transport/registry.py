@@ -10,7 +10,7 @@ from typing import Any
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.extras import missing_extra
 from physai.sdk.base.plugins import contributions
-from physai.sdk.transport.protocol import RobotEndpoint, Transport
+from physai.sdk.transport.protocol import RobotEndpoint, Transport, TransportError
 
 TRANSPORTS = "physai.transports"
 ROBOT_LINKS = "physai.robot_links"
@@ -39,9 +39,9 @@ def open_transport(name: str, options: Mapping[str, str]) -> Transport:
     Raises:
         UnknownNameError: no transport or option has that name.
         MissingExtraError: a required library is not installed.
-        TransportError: an option has an invalid value.
+        TransportError: an option has an invalid value, or the transport lacks a part of the protocol.
     """
-    transport: Transport = _create(TRANSPORTS, "transport", name, options)
+    transport: Transport = _create(TRANSPORTS, "transport", name, options, Transport)
     return transport
 
 
@@ -52,11 +52,11 @@ def open_robot_link(name: str, options: Mapping[str, str]) -> RobotEndpoint:
         UnknownNameError: no transport with a robot endpoint, or no option, has that name.
         MissingExtraError, TransportError: see `open_transport`.
     """
-    link: RobotEndpoint = _create(ROBOT_LINKS, "transport with a robot endpoint", name, options)
+    link: RobotEndpoint = _create(ROBOT_LINKS, "transport with a robot endpoint", name, options, RobotEndpoint)
     return link
 
 
-def _create(group: str, kind: str, name: str, options: Mapping[str, str]) -> Any:
+def _create(group: str, kind: str, name: str, options: Mapping[str, str], protocol: type) -> Any:
     registered = contributions(group)
     if name not in registered:
         raise unknown_name(kind, name, registered)
@@ -64,4 +64,17 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str]) -> Any
         factory: Callable[[Mapping[str, str]], Any] = registered[name].load()
     except ModuleNotFoundError as error:
         raise missing_extra(f"transport {name}", error, preferred=EXTRAS.get(name)) from error
-    return factory(options)
+    made = factory(options)
+    # Asked here, since a method that lacks is missed much later: in a tick, or when something goes wrong.
+    lacking = [member for member in _members(protocol) if not hasattr(made, member)]
+    if lacking:
+        raise TransportError(
+            f"{kind} {name}: {type(made).__name__} of {registered[name].value} lacks {', '.join(lacking)} of "
+            f"physai.sdk.{protocol.__name__}; examples/custom_transport.py has all of them"
+        )
+    return made
+
+
+def _members(protocol: type) -> list[str]:
+    names = {*vars(protocol), *getattr(protocol, "__annotations__", {})}
+    return sorted(name for name in names if not name.startswith("_"))

@@ -1,11 +1,15 @@
 """What keeps a policy from being driven, and what is handed from the scout to the runtime."""
 
 import argparse
+import importlib
 import socket
 import threading
+import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from physai.deploy_jetson.agent.active import open_active
@@ -25,8 +29,10 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.signing.trust_file import TRUST_FILE
 from physai.sdk.signing.verify import VerificationError
+from physai.sdk.transport.protocol import Transport, empty_sample
 
 CONTRACT = sample_contract()
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 class Asking(LocalRobot):
@@ -48,7 +54,7 @@ class Elsewhere(Asking):
         return CONTRACT.robot.model_copy(update={"name": "crane", "joints": joints})
 
 
-def runtime(root: Path, robot: LocalRobot | None = None, **options: object) -> Runtime:
+def runtime(root: Path, robot: Transport | None = None, **options: object) -> Runtime:
     plain = {"realtime": Realtime(lock_memory=False), "hot_swap": False, "seconds": 0.1, **options}
     return Runtime(RunOptions(root=root, **plain), robot or Asking(), say=_quiet)  # pyright: ignore[reportArgumentType]
 
@@ -193,3 +199,28 @@ def test_a_heartbeat_is_the_only_word_that_is_repeated(tmp_path: Path) -> None:
     tell.add_arguments(parser)
     with pytest.raises(PhysaiError, match="--every is for the heartbeat"):
         tell.run(tmp_path, parser.parse_args(["stop", "--every", "1"]))
+
+
+def test_the_example_of_a_transport_drives_a_robot(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From waiting for the robot, which asks what is missing, to commands."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    wire = importlib.import_module("custom_transport").Loopback()
+    site.run(1)
+    made = runtime(site.agent.root, wire, seconds=0.3)
+    ended = threading.Event()
+    fields = {name: np.zeros(values.shape) for name, values in empty_sample(CONTRACT).fields.items()}
+
+    def robot() -> None:
+        while not ended.wait(0.002):
+            with suppress(AttributeError):  # until the runtime has opened it
+                wire.publish(fields, time.time_ns())
+
+    thread = threading.Thread(target=robot)
+    thread.start()
+    try:
+        made.run()
+    finally:
+        ended.set()
+        thread.join()
+    assert wire.command().sequence >= 1
+    assert made.summary().counts.ticks >= wire.command().sequence

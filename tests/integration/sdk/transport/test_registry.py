@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from physai.sdk.base.errors import MissingExtraError, UnknownNameError
+from physai.sdk.transport.protocol import TransportError
 from physai.sdk.transport.registry import open_robot_link, open_transport, robot_link_names, transport_names
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def test_names() -> None:
@@ -41,10 +44,21 @@ def test_a_contributed_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[physai.transports]\nserial = builtins:dict\nbroken = no_such_library.ends:Transport\n"
+        "example = custom_transport:Loopback\n"
+        "[physai.robot_links]\nserial = builtins:dict\nexample = custom_transport:Loopback\n"
     )
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(EXAMPLES), *sys.path])
     assert {"serial", "broken", "udp"} <= set(transport_names())
-    assert open_transport("serial", {"port": "3"}) == {"port": "3"}
+    assert open_transport("example", {}).name == "loopback"
+    assert open_robot_link("example", {}).name == "loopback"
+    with pytest.raises(
+        TransportError, match=r"serial: dict of builtins:dict lacks close, missing, name, open, poll, p"
+    ):
+        open_transport("serial", {"port": "3"})
+    with pytest.raises(
+        TransportError, match=r"serial: dict of builtins:dict lacks .* of physai.sdk.RobotEndpoint; exa"
+    ):
+        open_robot_link("serial", {"port": "3"})
     with pytest.raises(
         MissingExtraError,
         match=r"transport broken needs no_such_library, which .*install what provides no_such_library$",

@@ -72,6 +72,8 @@ class TaskEnv(gymnasium.Env[Any, Any]):
     def __init__(self, task: Task, **options: Any) -> None:
         """Builds the world; `options` as for `physai.train.adapters.core.TaskWorlds`."""
         self.worlds = TaskWorlds(task, 1, **options)
+        self.observation_space: gymnasium.Space[Any]
+        self.action_space: gymnasium.Space[Any]
         self.observation_space, self.action_space = spaces(self.worlds)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
