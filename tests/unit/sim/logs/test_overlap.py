@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.support.real_recordings import of_double_pendulum
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.calibration.calibrate import calibrate
@@ -116,11 +117,10 @@ def test_part_of_a_fitted_recording_is_not_held_out() -> None:
 
 def test_real_recordings_are_not_copies_of_each_other(recordings: Path) -> None:
     """Ten attempts of two controllers and five recordings of a pendulum, and a servo's nine of the same motions."""
-    for name, pattern in (
-        ("double_pendulum", "dfki_double_pendulum/**/*.csv.gz"),
-        ("xl330_pendulum", "bam_xl330/raw/*.json.gz"),
+    for name, files in (
+        ("double_pendulum", of_double_pendulum(recordings)),
+        ("xl330_pendulum", sorted(recordings.glob("bam_xl330/raw/*.json.gz"))),
     ):
-        files = sorted(recordings.glob(pattern))
         assert len(files) >= 8
         logs = read_logs(files, load_robot(name).spec)
         assert list(overlapping(logs)) == []

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.real_recordings import of_double_pendulum
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import lag_summary, read_log, read_logs, sensor_noise
@@ -32,7 +33,7 @@ def found(report: QualityReport, kind: str) -> list[LogFinding]:
 
 
 def test_all_recordings_of_the_double_pendulum_are_read_as_they_are(recordings: Path, pendulum: RobotSpec) -> None:
-    paths = sorted((recordings / "dfki_double_pendulum").rglob("*.csv.gz"))
+    paths = of_double_pendulum(recordings)
     logs = read_logs(paths, pendulum)
     assert len(logs) == 16
     names = [log.name for log in logs]

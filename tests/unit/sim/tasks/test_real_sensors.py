@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.support.real_recordings import of_double_pendulum
 
 from physai.sdk.safety import Guard
 from physai.sim.tasks.double_pendulum import MISMATCH_RAD, pendubot_swingup
@@ -60,7 +61,7 @@ def believed(recording: Recording) -> npt.NDArray[np.bool_]:
     return np.array(answers)
 
 
-RECORDINGS = sorted(FOLDER.rglob("trajectory.csv.gz"))
+RECORDINGS = of_double_pendulum(DATA)
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: "/".join(path.parts[-3:-1]))
