@@ -14,6 +14,9 @@ INSTALL = $(PYTHON) .ci/install.py --installer $(INSTALLER) $(VENV)
 SUPPORTED = @$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("physai needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 MJLAB := .venv-mjlab
 
+# Containers often forbid Python to keep bytecode: each of hundreds of processes would compile torch anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-all mutation lint type bench bench-gpu docs docs-build build schema constraints clean
 

@@ -1,5 +1,6 @@
 """Tests that take many minutes run when they are asked for by name: `pytest -m exhaustive`. None is timed."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -14,6 +15,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Threads of several processes, and of what they start, would wait for each other's processors: twice the time.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Thousands of tests and a hundred imported libraries live to the end: each collection would look at all of them.
+gc.disable()
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -32,6 +36,13 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None, item: pytest.Item) -> 
     yield
     if nextitem is None or nextitem.path != item.path:
         assert _ray_access() == _GIVEN, f"{item.path} or its fixtures changed Ray's token or mode for all that follow"
+
+
+def pytest_collection_finish() -> None:
+    """Takes what was imported and collected out of the garbage collector's sight, and starts it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -135,8 +135,9 @@ def _has_capability(number: int) -> bool:
 def undisturbed() -> Generator[None]:
     """Disable garbage collection and shorten the interpreter's switch interval to `SWITCH_INTERVAL_S`."""
     # A tick makes no reference cycles, so reference counting frees all of its objects.
-    interval = sys.getswitchinterval()
-    enabled = gc.isenabled()
+    interval, enabled = sys.getswitchinterval(), gc.isenabled()
+    # Whoever froze objects before keeps them frozen: there is no way to unfreeze only ours.
+    frozen = gc.get_freeze_count() > 0
     # What exists now lives as long as the run: moved out of the collector's sight after one last collection.
     gc.collect()
     gc.freeze()
@@ -146,6 +147,7 @@ def undisturbed() -> Generator[None]:
         yield
     finally:
         sys.setswitchinterval(interval)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()
