@@ -16,6 +16,11 @@ from tests.support.workflow_runs import PROGRAM, SIX, endless, no_process_of, ru
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract.schema import schema_text
+from physai.train.stages.places.here import Here
+from physai.train.stages.places.resources import Limits
+from physai.train.stages.runner import WorkflowRun
+from physai.train.stages.store import Store
+from physai.train.stages.workflow_file import load_workflow
 
 
 @pytest.fixture
@@ -108,7 +113,7 @@ def test_a_failure_is_retried(tmp_path: Path) -> None:
     assert (tmp_path / "run/logs/a.log").read_text().count("physai contract show") == 3
 
 
-def test_a_stage_that_writes_into_its_input_fails_and_the_input_is_made_again(tmp_path: Path) -> None:
+def test_a_stage_that_writes_into_its_input_fails_and_the_input_stays_as_it_was(tmp_path: Path) -> None:
     stages = {
         "keys": {"command": ["keys", "init", "${outputs.keys}"], "outputs": {"keys": "keys"}},
         "more": {
@@ -121,7 +126,47 @@ def test_a_stage_that_writes_into_its_input_fails_and_the_input_is_made_again(tm
     assert states(done) == {"keys": "done", "more": "failed"}
     assert "its input keys changed while it ran" in done.stderr
     assert "declare an output with `copy_of: keys`" in done.stderr
-    assert states(run(file, "--until", "keys")) == {"keys": "done"}
+    assert states(run(file, "--until", "keys")) == {"keys": "cached"}
+
+
+def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
+    """A column map beside a recording changes what the verb says, so it must be part of an input or unseen."""
+    recordings = tmp_path / "recordings"
+    recordings.mkdir()
+    rows = "".join(f"{0.01 * k},{0.001 * k},{k % 7}\n" for k in range(200))
+    (recordings / "01.csv").write_text(f"when,angle,force\n{rows}")
+    columns = recordings / "columns.yaml"
+    column_map = (
+        "time: {{column: when, unit: {}}}\ncommand_kind: joint_effort\n"
+        "joints:\n  slider: {{joint_pos: angle, command: force}}\n"
+    )
+    command = ["logs", "check", "${inputs.log}", "--json"]
+    check = {"command": command, "stdout": "said", "outputs": {"said": "said.json"}, "exit_codes": [0, 1, 2]}
+    alone = {**check, "inputs": {"log": {"path": "recordings/01.csv"}}}
+    whole: dict[str, Any] = {**check, "command": [*command[:2], "${inputs.log}/01.csv", "--json"]}
+    whole["inputs"] = {"log": {"path": "recordings"}}
+
+    def outcome(stage: dict[str, Any]) -> tuple[str, int]:
+        store = Store(tmp_path / "run")
+        workflow = load_workflow(write_workflow(tmp_path / "workflow.yaml", {"check": stage}))
+        (report,) = WorkflowRun(workflow, tmp_path, store, Here(Limits()), lambda line: None).run()
+        assert report.key is not None
+        result = store.find(report.key, workflow.stages["check"])
+        assert result is not None, report
+        assert not store.inputs("check").exists()
+        return report.state, result.exit_code
+
+    assert outcome(alone) == ("done", 2)  # no column is known
+    columns.write_text(column_map.format("s"))
+    assert outcome(alone) == ("cached", 2)
+    state, code = outcome(whole)
+    assert (state, code in (0, 1)) == ("done", True)
+    columns.write_text(column_map.format("ms"))
+    assert outcome(whole)[0] == "done", "the map is in the key of the folder"
+    # And lint says so before anything runs.
+    refused = run(write_workflow(tmp_path / "workflow.yaml", {"check": alone}))
+    assert refused.returncode == 2
+    assert "columns.yaml, which is not in 'recordings/01.csv'" in refused.stderr
 
 
 def test_a_gang_ends_with_its_lead(tmp_path: Path) -> None:

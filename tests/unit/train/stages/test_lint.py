@@ -212,6 +212,28 @@ def test_a_robot_is_an_input_with_its_meshes(given: str, sound: bool, model: str
     assert found == [] if sound else ("link.stl, which is not in" in found[0][2] and len(found) == 1), found
 
 
+@pytest.mark.parametrize(
+    ("given", "beside", "sound"),
+    [
+        ("rec/01.csv", "columns.yaml", False),
+        ("rec/01.csv", "01.columns.yaml", False),
+        ("rec/01.csv", "02.columns.yaml", True),
+        ("rec", "columns.yaml", True),
+        ("rec/policy.onnx", "golden.npz", False),
+        ("rec", "golden.npz", True),
+    ],
+)
+def test_what_is_read_beside_an_input_belongs_to_it(given: str, beside: str, sound: bool, tmp_path: Path) -> None:
+    """A stage does not see it, and a change of it would not run the stage again."""
+    (tmp_path / "rec").mkdir()
+    for name in ("01.csv", "policy.onnx", beside):
+        (tmp_path / "rec" / name).touch()
+    stages = copy.deepcopy(SOUND)
+    stages["calibrate"]["inputs"]["log"] = {"path": given}
+    found = [message for _, _, message in findings(tmp_path, stages)]
+    assert found == [] if sound else (f"{beside}, which is not in '{given}'" in found[0] and len(found) == 1), found
+
+
 def test_a_model_whose_meshes_are_missing_or_names_no_file_can_have_is_an_input(tmp_path: Path) -> None:
     """A URDF without its meshes gets rods."""
     names = ["../base.dae", *(f"{name}{MESH_SUFFIXES[0]}" for name in ("../no", "package://a/no", "%00", "x" * 5000))]

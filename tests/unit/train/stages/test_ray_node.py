@@ -37,7 +37,11 @@ def order(tmp_path: Path) -> Order:
     return Order(
         name="check",
         stage=Stage.model_validate({"command": ["logs", "check", "${inputs.log}"]}),
-        inputs={"log": Given(path=tmp_path / "log.csv", hash=content_hash(tmp_path / "log.csv"))},
+        inputs={
+            "log": Given(
+                path=tmp_path / "log.csv", hash=content_hash(tmp_path / "log.csv"), shown=tmp_path / "shown" / "log.csv"
+            )
+        },
         fresh=tmp_path / "fresh",
         log=tmp_path / "check.log",
         first=True,

@@ -122,8 +122,8 @@ def _inputs(workflow: Workflow, stage: Stage, folder: Path | None) -> Iterator[s
                 yield f"input {name}: {given.path!r} links out of the folder of the workflow file; copy it there"
             for model, other in named_outside(folder / given.path):
                 yield (
-                    f"input {name}: {model} reads {other}, which is not in {given.path!r}, so a change there would not "
-                    "run the stage again; name a folder that has both, or the folder that `physai robots import` makes"
+                    f"input {name}: {model} is read with {other}, which is not in {given.path!r}, so the stage does "
+                    "not see it; name a folder that has both, such as the one that `physai robots import` makes"
                 )
 
 

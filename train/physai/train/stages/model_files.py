@@ -1,4 +1,7 @@
-"""Files that the robot models of an input name: whatever is outside the input has no part in the key of a stage."""
+"""Files that are read with an input and are outside it: not in the key of a stage, which does not see them.
+
+Meshes of a robot's model, the column map beside a recording, the golden answers beside a policy.
+"""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -6,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from physai.sdk.base.errors import ModelError
+from physai.sdk.policy.header import GOLDEN_FILE
 
 _SUFFIXES = (".urdf", ".xml")
 MAX_MODELS = 50
@@ -14,12 +18,14 @@ _FOLDERS = ("meshdir", "texturedir", "assetdir")
 
 
 def named_outside(given: Path) -> Iterator[tuple[Path, Path]]:
-    """Model files of an input, each with a file outside the input that it reads.
+    """Files of an input, each with a file outside the input that is read with it.
 
     Args:
         given: file or folder of the input.
     """
     inside = given.resolve()
+    if given.is_file():
+        yield from ((given, path) for path in _beside(given))
     for model in _models(given):
         for candidates in _named(model):
             # Of the places where a file may be, the first counts.
@@ -27,6 +33,18 @@ def named_outside(given: Path) -> Iterator[tuple[Path, Path]]:
             if found is not None and not found.resolve().is_relative_to(inside):
                 yield model, found.resolve()
                 break
+
+
+def _beside(file: Path) -> Iterator[Path]:
+    """Files that verbs look for beside a recording or a policy."""
+    from physai.sim.logs.readers.find_map import map_file_beside
+
+    if file.suffix == ".onnx":
+        golden = file.with_name(GOLDEN_FILE)
+        if golden.is_file():
+            yield golden
+    elif (found := map_file_beside(file)) is not None:
+        yield found
 
 
 def _models(given: Path) -> list[Path]:

@@ -189,12 +189,13 @@ class WorkflowRun:
         for key, given in stage.inputs.items():
             if given.origin is None:
                 path = (self._source / str(given.path)).resolve()
-                inputs[key] = Given(path=path, hash=content_hash(path))
+                content = content_hash(path)
             else:
                 source, output = given.origin
                 result = self._results[source]
                 path = self._store.output(result.key, self._workflow.stages[source].outputs[output].path)
-                inputs[key] = Given(path=path, hash=result.hashes[output])
+                content = result.hashes[output]
+            inputs[key] = Given(path=path, hash=content, shown=self._store.inputs(name) / key / path.name)
         named = {key: (given.path.name, given.hash) for key, given in inputs.items()}
         return _Ready(key=stage_key(stage, named), inputs=inputs)
 
@@ -203,6 +204,7 @@ class WorkflowRun:
         ready = self._running.pop(name)
         try:
             result = self._checked(ended, ready)
+            self._store.remove_inputs(name)
             self._store.commit(ready.fresh, result)
             self._succeed(name, result, "done", ended.host)
         except (OSError, WorkflowError) as error:
@@ -231,7 +233,7 @@ class WorkflowRun:
                 raise WorkflowError(f"it ended without writing its output {output} to {written.path}; see {log}")
             hashes[output] = output_hash(ready.fresh, f"{OUTPUTS_FOLDER}/{written.path}")
         for key, given in ready.inputs.items():
-            if content_hash(given.path) != given.hash:
+            if content_hash(given.shown) != given.hash:
                 raise WorkflowError(
                     f"its input {key} changed while it ran ({given.path}); if it writes there itself, declare an "
                     f"output with `copy_of: {key}`"

@@ -67,9 +67,9 @@ def stage_key(stage: Stage, inputs: Mapping[str, tuple[str, str]]) -> str:
 class Store:
     """A folder of results.
 
-    `cache/KEY` holds one complete result each, `new` those in the making, `results/STAGE` links to a stage's newest
-    outputs, `logs/STAGE.log` is what its commands printed. A shared cache gets every new result, and has those of other
-    computers.
+    `cache/KEY` holds one complete result each, `new` those in the making, `inputs` what those read, `results/STAGE`
+    links to a stage's newest outputs, `logs/STAGE.log` is what its commands printed. A shared cache gets every new
+    result, and has those of other computers.
     """
 
     def __init__(self, folder: Path, shared: SharedCache | None = None) -> None:
@@ -77,8 +77,8 @@ class Store:
         self._missed: set[str] = set()
         """Keys that the shared cache was asked for; what it had is in this folder since."""
         self.folder = folder.absolute()
-        self._cache, self._new = self.folder / "cache", self.folder / "new"
-        for path in (self._cache, self._new, self.folder / "results", self.folder / "logs"):
+        self._cache, self._new, self._inputs = self.folder / "cache", self.folder / "new", self.folder / "inputs"
+        for path in (self._cache, self._new, self._inputs, self.folder / "results", self.folder / "logs"):
             path.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -96,7 +96,7 @@ class Store:
                     f"another `physai workflow run` uses {self.folder}; wait for it, or give --folder"
                 ) from None
             # A killed run leaves unfinished results, which nothing reads.
-            for path in self._new.iterdir():
+            for path in (*self._new.iterdir(), *self._inputs.iterdir()):
                 shutil.rmtree(path, ignore_errors=True)
             yield
 
@@ -135,6 +135,14 @@ class Store:
             return False
         path.rename(self._cache / key)
         return True
+
+    def inputs(self, stage: str) -> Path:
+        """Folder with what the running attempt at a stage sees of its inputs."""
+        return self._inputs / stage
+
+    def remove_inputs(self, stage: str) -> None:
+        """Remove what an attempt saw."""
+        shutil.rmtree(self._inputs / stage, ignore_errors=True)
 
     def begin(self, stage: str) -> Path:
         """A fresh folder for a result."""

@@ -20,12 +20,17 @@ def map_beside(path: Path, explicit: Path | None) -> ColumnMap | None:
     """
     if explicit is not None:
         return load_column_map(explicit)
+    found = map_file_beside(path)
+    return None if found is None else load_column_map(found)
+
+
+def map_file_beside(path: Path) -> Path | None:
+    """Return the file next to a recording that `map_beside` reads; None if there is none."""
     stems = dict.fromkeys((path.name, path.name.removesuffix(".gz"), path.name.split(".")[0]))
     candidates = [path.parent / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES_BESIDE]
     # A map of this recording precedes the one of its folder.
     candidates += [path.parent / name for name in _FOLDER_MAPS]
-    path_beside = next((candidate for candidate in candidates if candidate.is_file()), None)
-    return None if path_beside is None else load_column_map(path_beside)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def complete_map(path: Path, reading: Reading, given: ColumnMap | None) -> tuple[ColumnMap, bool]:

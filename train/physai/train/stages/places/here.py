@@ -29,8 +29,7 @@ class Here:
             return None
         try:
             folder = fresh()
-            paths = {key: given.path for key, given in inputs.items()}
-            attempt = Attempt(stage, paths, folder, log, gpus=gpus, first=first)
+            attempt = Attempt(stage, inputs, folder, log, gpus=gpus, first=first)
         except BaseException:
             self._pool.give_back(stage, gpus)
             raise

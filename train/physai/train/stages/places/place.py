@@ -14,6 +14,9 @@ class Given:
 
     path: Path
     hash: str
+    shown: Path
+    """Where the attempt finds it: alone, since what lies beside `path` is not in the stage's key. The same in every
+    attempt, as outputs may name it."""
 
 
 @dataclass(frozen=True, kw_only=True)

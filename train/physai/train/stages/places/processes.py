@@ -14,6 +14,7 @@ from typing import Literal
 
 from physai.train.stages.model import Stage
 from physai.train.stages.placeholders import filled
+from physai.train.stages.places.place import Given
 from physai.train.stages.store import OUTPUTS_FOLDER
 
 STOP_S = 10.0
@@ -39,7 +40,7 @@ class Attempt:
     def __init__(
         self,
         stage: Stage,
-        inputs: Mapping[str, Path],
+        inputs: Mapping[str, Given],
         fresh: Path,
         log: Path,
         *,
@@ -56,11 +57,14 @@ class Attempt:
         for name, path in outputs.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             if (source := stage.outputs[name].copy_of) is not None:
-                _copy(inputs[source], path)
+                _copy(inputs[source].path, path)
         (fresh / "work").mkdir()
+        for given in inputs.values():
+            _link(given.path, given.shown)
         stdout = None if stage.stdout is None else outputs[stage.stdout]
         try:
-            self._start(stage, {"inputs": inputs, "outputs": outputs}, stdout, log, gpus, "wb" if first else "ab")
+            paths = {"inputs": {name: given.shown for name, given in inputs.items()}, "outputs": outputs}
+            self._start(stage, paths, stdout, log, gpus, "wb" if first else "ab")
             self.pidfd = os.pidfd_open(self._lead.pid)
         except BaseException:
             self.stop()
@@ -134,6 +138,24 @@ class Attempt:
                 process.wait()
             if self.pidfd >= 0:
                 os.close(self.pidfd)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Hard-link a file, or all files of a folder; copy what another file system or another user has."""
+    # An attempt whose computer was lost, or whose run was killed, may have left some.
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir(parents=True)
+
+    def link_or_copy(file: str, new: str) -> None:
+        try:
+            os.link(file, new)
+        except OSError:
+            shutil.copy2(file, new)
+
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=link_or_copy)
+    else:
+        link_or_copy(str(source), str(target))
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

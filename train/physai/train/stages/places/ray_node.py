@@ -67,9 +67,8 @@ def attempt_stage(order: Order) -> Ended:
     host = socket.gethostname()
     try:
         _check(order, host)
-        paths = {key: given.path for key, given in order.inputs.items()}
         attempt = Attempt(
-            order.stage, paths, order.fresh, order.log, gpus=_gpus(), first=order.first, secrets=order.secrets
+            order.stage, order.inputs, order.fresh, order.log, gpus=_gpus(), first=order.first, secrets=order.secrets
         )
         try:
             code = attempt.finish()
