@@ -268,6 +268,7 @@ def test_what_is_asked_for_is_answered_by_what_came_of_it(drives: Drives) -> Non
             drive.request(command)
 
 
+@pytest.mark.slow
 def test_an_activation_that_fails_names_no_cause_of_an_earlier_one(drives: Drives) -> None:
     robot = Grumbling()
     drive = drives.make(robot)

@@ -213,6 +213,7 @@ def test_robots_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (results["urdf_stable"], results["urdf_imported"], results["urdf_total"]) == ((1.0,), (1.0,), (2.0,))
 
 
+@pytest.mark.slow
 def test_an_arm_of_others_learns_in_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHYSAI_ROBOTS", str(tmp_path))
     folder = tmp_path / "panda_description" / "urdf"

@@ -128,6 +128,7 @@ def test_verl_shows_the_model_its_mistakes(service: ServiceProcess) -> None:
     assert open_sessions(service) == 0
 
 
+@pytest.mark.slow
 def test_verl_does_not_learn_from_a_service_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The client would try for 50 s to reach the service again.
     monkeypatch.setattr("physai.sim.client.session.RESUME_S", 0.5)
@@ -301,6 +302,7 @@ def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path
     assert any(not torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_rlinf_steps_the_environment(service: ServiceProcess) -> None:
     envs, omegaconf = framework("rlinf.envs"), framework("omegaconf")
     worker, data = framework("rlinf.workers.env.env_worker"), framework("rlinf.data.embodied_io_struct")

@@ -89,6 +89,7 @@ def test_a_recording_is_what_the_policy_saw_and_answered(cartpole: Task, recorde
     )
 
 
+@pytest.mark.slow
 def test_a_network_answers_as_recorded(
     cartpole: Task, spring: Path, recorded: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

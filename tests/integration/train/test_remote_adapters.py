@@ -39,6 +39,7 @@ def test_sb3_learns_the_same_weights_over_the_wire(service: ServiceProcess) -> N
         assert np.array_equal(values, there[name]), name
 
 
+@pytest.mark.slow
 def test_what_a_service_does_not_offer(service: ServiceProcess) -> None:
     remote = RemoteVecEnv(RemoteVectorEnv(service.url, TASK, 1))
     with pytest.raises(AttributeError, match="create a session with other options"):

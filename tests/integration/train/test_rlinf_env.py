@@ -148,6 +148,7 @@ def test_what_served_worlds_cannot_do(service: ServiceProcess, changes: dict[str
         make(service, **changes)
 
 
+@pytest.mark.slow
 def test_worlds_are_reset_together(service: ServiceProcess) -> None:
     environment = make(service)
     with pytest.raises(ConfigError, match="reset together"):

@@ -189,6 +189,7 @@ def test_a_robot_next_to_the_task_moves_with_it(tmp_path: Path, monkeypatch: pyt
     physai("export", run, "--task", run, "--states", "20")
 
 
+@pytest.mark.slow
 def test_a_robot_from_the_command_line_needs_no_name_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_robot_from_the_command_line_needs_no_name_afterwards(
     assert "--robot FILE" in refused(capsys, "eval", run)
 
 
+@pytest.mark.slow
 def test_an_imported_arm_with_meshes_moves_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()

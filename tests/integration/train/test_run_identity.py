@@ -88,6 +88,7 @@ def pasted(source: dict[str, str], keys: tuple[str, ...]) -> Edit:
     return lambda entries: entries.update({PROVENANCE_PREFIX + key: source[key] for key in keys})
 
 
+@pytest.mark.slow
 def test_the_id_is_the_hash_of_what_the_run_was_started_with(runs: Path) -> None:
     text = config_of(runs / "a")["run"]
     facts = json.loads(text)

@@ -168,6 +168,7 @@ def test_skills_fit_the_task(service: ServiceProcess) -> None:
     assert type(environment_factory(service.url, SWINGUP)()) is TwinTools
 
 
+@pytest.mark.slow
 def test_an_episode_without_its_service_has_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The client would try for 50 s to reach the service again.
     monkeypatch.setattr("physai.sim.client.session.RESUME_S", 0.5)
@@ -182,6 +183,7 @@ def test_an_episode_without_its_service_has_no_reward(tmp_path: Path, monkeypatc
             tools.get_reward()
 
 
+@pytest.mark.slow
 def test_inverse_kinematics_is_the_inverse_of_the_forward_one() -> None:
     contract = load_task(REACH).contract
     reach, home = Reach.of(contract), np.array([joint.default_pos for joint in contract.robot.joints])

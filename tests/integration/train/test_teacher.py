@@ -72,6 +72,7 @@ def test_a_network_commands_what_its_teacher_does(brief: None, cartpole: Task, s
     assert all(parameter.requires_grad for parameter in trainer.graph.actor.parameters())
 
 
+@pytest.mark.slow
 def test_increments_are_learned_from_the_last_command(brief: None, tmp_path: Path) -> None:
     """The teacher's torque follows the elbow; the network commands changes of torque."""
     task = load_task("pendubot-swingup")

@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_each_robot_has_a_usual_run_folder(folder: Path) -> None:
     assert [run.name for run in find_runs(folder)] == ["left", "right"]
     for member in ("left", "right"):
@@ -121,6 +122,7 @@ def test_one_robot_of_a_team_goes_on_with_it_or_begins_anew(
 SMALL = ["--num-envs", "8", "--set", "hidden=8", "--set", "horizon=8", "--set", "stop_at_success=none"]
 
 
+@pytest.mark.slow
 def test_a_team_that_was_killed_continues_to_the_last_bit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed = tmp_path / "killed"
     settings = [*SMALL, "--set", "checkpoint_every_s=1e-6"]

@@ -36,6 +36,7 @@ def hanging(workshop: SampleSigners) -> bytes:
     return workshop.validated(workshop.published(members, version=2))
 
 
+@pytest.mark.slow
 def test_a_policy_that_hangs_is_not_installed(site: Site, hanging: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest_apart, "CALL_S", 2.0)
     monkeypatch.setattr(selftest_apart, "CALL_DEADLINES", 0.0)

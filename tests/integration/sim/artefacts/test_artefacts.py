@@ -294,6 +294,7 @@ atexit.register(lambda: print(int(os.environ["CUT_AT"]) - left, file=sys.stderr)
 NEVER = 10**6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "file"])
 def test_a_kill_leaves_the_earlier_artefact_or_the_new_one(server: str, tmp_path: Path, scheme: str) -> None:
     """The writer is killed before a random one of its requests to the server, or of its opens and renames."""

@@ -110,6 +110,7 @@ def test_on_ray_it_is_the_same_twin(
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_what_it_says_while_it_fits_and_at_its_end(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.calibrate(*bench.files) == 0
     said = capsys.readouterr()
@@ -124,6 +125,7 @@ def test_what_it_says_while_it_fits_and_at_its_end(bench: Bench, capsys: pytest.
     assert last.startswith("credible: every joint's held-out replay error is within its bound; command lag"), last
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_the_report_fits_a_phone(bench: Bench, tmp_path: Path) -> None:
     """Nothing is cut off: what lies beyond the edge of a chart would read as a chart that shows nothing."""
@@ -261,6 +263,7 @@ def test_recordings_of_another_robot_are_refused(bench: Bench, capsys: pytest.Ca
     only_line(capsys)
 
 
+@pytest.mark.slow
 def test_interrupted_it_keeps_the_best_so_far(pendulum: Robot, record: Recorder, tmp_path: Path) -> None:
     """A real process, a real SIGINT while it fits."""
     (tmp_path / "columns.yaml").write_text(COLUMNS)

@@ -119,6 +119,7 @@ def verdicts(record: ClosedLoop) -> dict[str, str]:
     return {test.name: test.verdict for test in record.tests if test.decides}
 
 
+@pytest.mark.slow
 def test_the_rebuilt_controllers_command_what_was_recorded(pendubot: Swing, acrobot: Swing) -> None:
     for controller in (pendubot, acrobot):
         assert check_commands(controller.policy, controller.logs).agreement > 0.95

@@ -185,6 +185,7 @@ def test_holms_correction_decides_what_alone_would_be_undecided(
     assert ("Holm" in success.message) == (corrected is not outcome)
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
     context = bench.context(write_policy(), **SETTINGS)
     alone = validated(context, tmp_path / "one", evidence=ticks(context.subject))

@@ -43,6 +43,7 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return exported(tmp_path_factory.mktemp("cartpole"), "cartpole-swingup", "gru")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "actor"), [("cartpole-swingup", "gru"), ("ur10e-reach", "mlp")])
 def test_with_the_same_physics_the_episodes_are_the_same(name: str, actor: str, tmp_path: Path) -> None:
     path, task = exported(tmp_path, name, actor), load_task(name)
@@ -63,6 +64,7 @@ def evaluate(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> d
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_engine_warp_measures_what_mujoco_measures(cartpole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     in_mujoco, in_warp = evaluate(cartpole, capsys), evaluate(cartpole, capsys, "--engine", "warp")
     assert (in_mujoco["engine"], in_warp["engine"], in_warp["device"]) == ("mujoco", "warp", "cpu")

@@ -41,6 +41,7 @@ def test_each_file_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     assert names == ["arm", "b-arm", "arm-2", "leg"]
 
 
+@pytest.mark.slow
 def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     broken = write(source / "broken.urdf", "<robot name='x'><link/></robot>")

@@ -74,6 +74,7 @@ def get(served: Served, path: str = "") -> Any:
     return httpx.get(f"{served[0].url}/v1/installations{path}", headers=headers).json()
 
 
+@pytest.mark.slow
 def test_the_migrations_make_the_tables(served: Served, database: str | None) -> None:
     engine = open_database(database or default_database(served[0].data))
     with engine.connect() as connection:

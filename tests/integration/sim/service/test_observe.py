@@ -49,12 +49,14 @@ def test_metrics_count_what_happened(service: ServiceProcess) -> None:
     assert metric(service, "physai_http_requests_total", route="/v1/sessions", method="POST", status="201") == 1
 
 
+@pytest.mark.slow
 def test_a_scanner_does_not_fill_the_metrics(service: ServiceProcess) -> None:
     for index in range(50):
         assert httpx.get(f"{service.url}/{index}.php").status_code == 404
     assert metric(service, "physai_http_requests_total", route="none", status="404") == 50
 
 
+@pytest.mark.slow
 def test_a_problem_is_found_in_the_log_by_its_identifier(service: ServiceProcess) -> None:
     answer = httpx.get(f"{service.url}/v1/jobs/none")
     identifier = answer.json()["request_id"]
@@ -68,6 +70,7 @@ def test_a_problem_is_found_in_the_log_by_its_identifier(service: ServiceProcess
     assert 0.0 < line["ms"] < 10_000.0
 
 
+@pytest.mark.slow
 def test_changes_and_refusals_are_kept_for_audit(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -118,6 +121,7 @@ def collector() -> Generator[tuple[str, list[str]]]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_traces_reach_a_collector(
     collector: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

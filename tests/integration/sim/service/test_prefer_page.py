@@ -203,6 +203,7 @@ def test_a_pair_that_another_tab_answered_holds_up_nothing(service: ServiceProce
     assert [(answer.pair, answer.choice) for answer in database.answers()] == [(1, "equal")]
 
 
+@pytest.mark.slow
 def test_a_damaged_database_is_named(service: ServiceProcess, database: PreferenceStore) -> None:
     url = f"{service.url}/v1/preferences"
     database.add_fit({"accuracy": 0.5})
@@ -241,6 +242,7 @@ def guarded(tmp_path: Path, database: PreferenceStore) -> Generator[Guarded]:
     running.stop()
 
 
+@pytest.mark.slow
 def test_a_token_answers_in_its_own_name(guarded: Guarded, database: PreferenceStore) -> None:
     service, tokens = guarded
     url = f"{service.url}/v1/preferences"
@@ -286,6 +288,7 @@ def test_the_page_answers_in_the_name_of_the_token(guarded: Guarded, database: P
     assert [(answer.pair, answer.rater) for answer in database.answers()] == [(1, "ann"), (1, "bob")]
 
 
+@pytest.mark.slow
 def test_what_it_refuses(service: ServiceProcess, database: PreferenceStore) -> None:
     url = f"{service.url}/v1/preferences"
     answer = {"key": "k" * 8, "pair": 1, "rater": "ann", "answer": "left", "latency_s": 1.0}

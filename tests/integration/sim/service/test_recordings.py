@@ -142,6 +142,7 @@ def test_only_the_latest_is_kept_and_only_for_the_owner(
     assert (stage.GetStartTimeCode(), stage.GetEndTimeCode()) == (STEPS - 10, STEPS)
 
 
+@pytest.mark.slow
 def test_foxglove_follows_a_session(service: ServiceProcess, session: RemoteSession) -> None:
     path, _ = use(session)
     address = service.url.replace("http", "ws") + httpx.post(f"{service.url}{path}/view").json()["foxglove"]

@@ -240,6 +240,7 @@ def test_a_second_service_cannot_take_the_folder(service: ServiceProcess, tmp_pa
         second.start()
 
 
+@pytest.mark.slow
 def test_a_session_plays_in_real_time_until_paused(service: ServiceProcess) -> None:
     with RemoteSession.create(service.url, TASK, seed=4) as session:
         session.reset(seed=4)

@@ -84,6 +84,7 @@ def test_the_same_session_has_one_view(service: ServiceProcess, session: RemoteS
     assert open_view(service, session) == open_view(service, session)
 
 
+@pytest.mark.slow
 def test_a_view_ends_with_its_session(service: ServiceProcess) -> None:
     with RemoteSession.create(service.url, "cartpole-swingup") as session:
         session.reset()

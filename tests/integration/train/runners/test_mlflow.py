@@ -33,6 +33,7 @@ def progress(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_metrics_and_parameters_are_those_of_the_run(client: Any, tmp_path: Path) -> None:
     assert main(["train", "cartpole-swingup", *SMALL, "--iterations", "3", "--seed", "5", "--out", "run"]) == 0
     (run,) = runs_of(client)

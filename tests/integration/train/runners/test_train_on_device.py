@@ -28,6 +28,7 @@ def weights(folder: Path) -> dict[str, Any]:
     return torch.load(folder / CHECKPOINT_FILE, weights_only=True)["graph"]
 
 
+@pytest.mark.slow
 def test_a_run_resumes_bit_for_bit_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert train("cartpole-swingup", *SMALL, "--iterations", "4", "--out", str(whole), "--json") == 0
@@ -84,6 +85,7 @@ def counted(name: str, horizon: int) -> OperationCounter:
     return counter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cartpole-swingup", "ur10e-reach", "go2-velocity"])
 def test_no_step_of_a_rollout_waits_or_copies_from_the_host(name: str) -> None:
     """Policy, physics, rewards, resets, storage and statistics; the host looks once, after the last step."""

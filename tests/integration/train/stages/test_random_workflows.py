@@ -215,6 +215,7 @@ def play(shapes: list[tuple[int, int]], steps: list[tuple[str, int]]) -> None:
             assert model.run() == set()
 
 
+@pytest.mark.slow
 def test_a_workflow_through_every_kind_of_edit() -> None:
     play(
         [(1, 1), (2, 2), (0, 0), (4, 3)],

@@ -34,6 +34,7 @@ def fitted(
     return calibrate(robot, [log], budget_steps=budget_steps, time_budget_s=time_budget_s, num_threads=num_threads).twin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget_steps", [fit.BUDGET_STEPS, 150_000])
 def test_neither_threads_nor_a_slow_computer_change_the_twin(
     pendulum: Robot, log: RobotLog, monkeypatch: pytest.MonkeyPatch, budget_steps: int

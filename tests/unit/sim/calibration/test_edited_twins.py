@@ -72,6 +72,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
     return Calibrated(robot, twin, logs, record, page)
 
 
+@pytest.mark.slow
 def test_as_calibrated_it_is_evidence(calibrated: Calibrated) -> None:
     assert calibrated.twin.credible().holds
     assert calibrated.twin.evidence_kinds == ("effort replay", "command replay")

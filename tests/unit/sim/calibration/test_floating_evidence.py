@@ -151,6 +151,7 @@ class TestChangedTwins:
         assert sum(name.startswith("friction of ") for name in names) == 18
         assert 2 * 3 * MAX_SINGLE_JOINTS + 20 <= MAX_ALTERNATIVES
 
+    @pytest.mark.slow
     def test_throws_prefer_the_truth(self, body: Robot, thrown: list[RobotLog]) -> None:
         def ratios(values: dict[str, float]) -> dict[str, tuple[float, float]]:
             twin = fitted(body, values)
@@ -217,6 +218,7 @@ class TestFrictionOfJoints:
         # Every window is left out once, and both recordings have as many.
         assert list(errors.values()) == pytest.approx([np.sqrt(np.mean(shares))] * 4)
 
+    @pytest.mark.slow
     def test_a_model_is_chosen(self, hopper: Robot) -> None:
         search = self.search(hopper, ["hip.friction", *HOPPER_FRICTION])
         _, fit = fit_friction(search, "auto")

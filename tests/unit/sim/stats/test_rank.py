@@ -87,6 +87,7 @@ def test_scores_of_trials_are_resampled() -> None:
     assert (validity.spearman.low, validity.spearman.high) == (1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_intervals_cover() -> None:
     """Real and simulated scores of 30 policies with correlation 0.8: 95 % intervals contain it in most of 100 cases."""
     rng = np.random.default_rng(1)

@@ -104,6 +104,7 @@ def test_a_tracked_balance_brings_a_disturbed_pole_back() -> None:
     assert np.abs(data.qpos).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_a_pole_swings_up_within_its_limits() -> None:
     # One link without damping: 1 N·m cannot lift its 0.5 kg at 0.5 m (2.45 N·m), so it has to swing.
     text = """<mujoco><option timestep="0.02"/><worldbody><body><joint axis="0 1 0"/>

@@ -173,6 +173,7 @@ def test_importance_by_hand() -> None:
     assert numbers(rollout.mean[0, :, 0]) == [2.0, 2.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     durations=st.tuples(*[st.integers(1, 12)] * 3),

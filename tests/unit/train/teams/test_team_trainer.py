@@ -80,6 +80,7 @@ def test_settings_for_one_robot_are_refused(setting: dict[str, Any], message: st
         TeamTrainer(TEAM, replace(CONFIG, **setting))
 
 
+@pytest.mark.slow
 def test_an_exported_policy_commands_what_the_trained_one_does(tmp_path: Path) -> None:
     trainer = TeamTrainer(TEAM, CONFIG)
     trainer.train_iteration()

@@ -116,6 +116,7 @@ def chains(draw: st.DrawFn) -> str:
     return f'<robot name="chain">{"".join(parts)}</robot>'
 
 
+@pytest.mark.slow
 @given(chains(), st.integers(0, 2**32 - 1))
 def test_frames_and_inertia_stay_where_they_were(
     tmp_path_factory: pytest.TempPathFactory, text: str, seed: int
