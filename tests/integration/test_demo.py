@@ -78,7 +78,15 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(demo: Demo) -> None:
 
 def test_the_demo_says_at_its_end_that_no_robot_was_involved(capsys: pytest.CaptureFixture[str]) -> None:
     summary: dict[str, Any] = {"task": TASK, "training_s": 1.0, "success_interval_95": (0.0, 1.0), "succeeded": 1}
-    summary |= {"judged": 1, "success": 1.0, "criterion": "", "verdict": "PASS", "gates": {}, "verdict_reasons": []}
+    summary |= {
+        "judged": 1,
+        "success": 1.0,
+        "criterion": "",
+        "verdict": "PASS",
+        "gates": {},
+        "gates_passed": "9 of 9 gates pass",
+        "verdict_reasons": [],
+    }
     shown = ("policy", "bundle", "robot", "fingerprint", "report", "learning_curve", "film")
     print_summary({**summary, **dict.fromkeys(shown), "evidence": "the twin is from a stand-in"})
     assert "NO ROBOT WAS INVOLVED: the twin is from a stand-in" in capsys.readouterr().out

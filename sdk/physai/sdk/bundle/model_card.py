@@ -139,7 +139,7 @@ def _evaluation(verdict: Verdict | None) -> list[str]:
     if verdict is None:
         return ["No verdict was known when this was packed; `physai bundle inspect` shows one that was added later."]
     rows = [
-        ("outcome", verdict.outcome.value),
+        ("outcome", verdict.shown),
         ("policy", verdict.policy_sha256),
         ("twin", f"{verdict.twin_hash}, from {verdict.evidence.twin}"),
         ("latency", f"from {verdict.evidence.latency}"),
@@ -147,7 +147,7 @@ def _evaluation(verdict: Verdict | None) -> list[str]:
         ("created", f"{verdict.created} by physai {verdict.physai_version}"),
     ]
     gates = [
-        (gate.gate, gate.outcome.value, str(gate.episodes or ""), measured, gate.threshold)
+        (gate.gate, gate.shown, str(gate.episodes or ""), measured, gate.threshold)
         for gate in verdict.gates
         for measured in [_measured(gate)]
     ]

@@ -94,14 +94,14 @@ def _verdict_text(claims: Claims) -> str:
     rows = [
         (
             gate.gate,
-            gate.outcome.value,
+            gate.shown,
             str(gate.episodes or ""),
             f"{gate.measured[0].name} {gate.measured[0].value:.4g}" if gate.measured else "",
         )
         for gate in verdict.gates
     ]
     facts = [
-        f"  {verdict.outcome.value} for {signed.policy} on {signed.robot}, until {utc_text(signed.expires)}",
+        f"  {verdict.shown} for {signed.policy} on {signed.robot}, until {utc_text(signed.expires)}",
         f"  created {verdict.created} by physai {verdict.physai_version}",
         f"  twin {verdict.twin_hash[:_SHORT]}…, gate settings {verdict.gates_sha256[:_SHORT]}…",
     ]

@@ -37,6 +37,9 @@ Text = Annotated[str, Field(max_length=4096, pattern=_PRINTABLE)]
 VerdictLine = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
 """One line for a person, not empty."""
 
+NOT_APPLICABLE = "not applicable"
+"""How a gate that had nothing to examine is shown: non-inferiority without anything to compare with."""
+
 Share = Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
@@ -175,6 +178,16 @@ class GateResult(Frozen):
     """What to do: `record this excitation`, `573 more episodes`."""
     counterexample: Counterexample | None = None
 
+    @property
+    def applies(self) -> bool:
+        """Whether the gate had anything to examine: False for a PASS without a measurement and without an episode."""
+        return self.outcome is not VerdictOutcome.PASS or bool(self.measured) or self.episodes > 0
+
+    @property
+    def shown(self) -> str:
+        """The outcome for people: `PASS`, `FAIL`, `INCONCLUSIVE`, or `not applicable`."""
+        return self.outcome.value if self.applies else NOT_APPLICABLE
+
     @model_validator(mode="after")
     def _says_why(self) -> Self:
         require_unique(f"gate {self.gate}: measurement", (m.name for m in self.measured))
@@ -266,6 +279,33 @@ class Verdict(Frozen):
         if self.outcome is not expected:
             raise ValueError(f"outcome {self.outcome}, but its gates make it {expected}")
         return self
+
+    @property
+    def foreign_evidence(self) -> tuple[str, ...]:
+        """Origins of its evidence other than a robot, sorted: no robot accepts these unless its owner does."""
+        return tuple(sorted({origin.kind for origin in (self.evidence.twin, self.evidence.latency)} - {"robot"}))
+
+    @property
+    def condition(self) -> str:
+        """What robots must accept for a PASS to be of use: `accepting computer, stand-in`; empty if nothing."""
+        if self.outcome is not VerdictOutcome.PASS or not self.foreign_evidence:
+            return ""
+        return f"accepting {', '.join(self.foreign_evidence)}"
+
+    @property
+    def shown(self) -> str:
+        """The outcome for people, with its condition: `PASS, only accepting computer, stand-in`."""
+        return f"{self.outcome.value}, only {self.condition}" if self.condition else self.outcome.value
+
+    @property
+    def passed(self) -> str:
+        """Count of the gates that pass, of those with anything to examine: `9 of 9 gates pass over 832 episodes`."""
+        examined = [gate for gate in self.gates if gate.applies]
+        count = sum(gate.outcome is VerdictOutcome.PASS for gate in examined)
+        idle = [gate.gate for gate in self.gates if not gate.applies]
+        episodes = sum(gate.episodes for gate in examined)
+        text = f"{count} of {len(examined)} gates pass" + (f" over {episodes} episodes" if episodes else "")
+        return f"{text}; {NOT_APPLICABLE}: {', '.join(idle)}" if idle else text
 
     @property
     def sha256(self) -> str:

@@ -167,7 +167,7 @@ def _progress(context: Context) -> Generator[Callable[[Sequence[ProgressLine]], 
             for line in lines:
                 if line.finding is not None and line.gate.name not in reported:
                     reported.add(line.gate.name)
-                    text = " ".join(part for part in (line.finding.outcome.value, _first_value(line.finding)) if part)
+                    text = " ".join(part for part in (line.finding.shown, _first_value(line.finding)) if part)
                     print(f"{line.gate.name}: {text}", file=sys.stderr, flush=True)
 
         yield report
@@ -190,7 +190,7 @@ def _live_table(lines: Sequence[ProgressLine], context: Context) -> Any:
         finding = line.finding
         state: Any = Text("waiting", "dim")
         if finding is not None:
-            state = Text(finding.outcome.value, _STYLES[finding.outcome.value])
+            state = Text(finding.shown, _STYLES.get(finding.shown, "dim"))
         elif line.running:
             state = Spinner("dots", "playing")
         most = f" of ≤ {line.most}" if line.running and line.most else ""
@@ -212,7 +212,7 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     from physai.sdk.evidence.verdict import VerdictOutcome
     from physai.sim.report.summary import reasons, replay_command
 
-    rows = [[g.gate, g.outcome.value, str(g.episodes or ""), _first_value(g)] for g in verdict.gates]
+    rows = [[g.gate, g.shown, str(g.episodes or ""), _first_value(g)] for g in verdict.gates]
     lines = [table(["gate", "outcome", "episodes", "measured"], rows, indent="")]
     summary = reasons(verdict)
     for gate in summary.blocking:

@@ -6,13 +6,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.evidence.verdict import Measurement, Verdict, VerdictOutcome
+from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
+from physai.sim.report.pictures import Filmstrip
 from physai.sim.report.plots import plots
 from physai.sim.report.style import STYLE
 from physai.sim.report.summary import reasons, who_accepts
 
 WORDS = {VerdictOutcome.PASS: "Yes", VerdictOutcome.FAIL: "No", VerdictOutcome.INCONCLUSIVE: "Not yet"}
 """Answers to "may I flash it?"."""
+CONDITIONAL = "Not by default"
+"""Answer for a PASS on evidence that robots reject unless their owner accepts it."""
 
 # More would push the table of gates off the first screen.
 MAX_REASONS = 4
@@ -36,6 +39,8 @@ class Page:
     """Report folder, which holds the recordings of counterexamples."""
     options: Sequence[str] = ()
     """Words that name task and robot in the commands that replay them."""
+    film: Filmstrip | None = None
+    """Pictures of an episode."""
 
 
 def html_report(verdict: Verdict, page: Page) -> str:
@@ -43,35 +48,52 @@ def html_report(verdict: Verdict, page: Page) -> str:
     body = "".join(
         [
             *_answer(verdict, page),
+            *_filmstrip(page.film),
             *_gates(verdict),
             *plots(verdict, page.charts, page.folder, page.options),
             *_details(verdict),
             *_identity(verdict, page),
         ]
     )
-    title = f"May I flash it? {WORDS[verdict.outcome]}: {page.task}"
+    title = f"May I flash it? {_word(verdict)}: {page.task}"
     # The content security policy backs up the escaping: text from a policy file can never run as a script.
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">"
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )
 
 
 def _answer(verdict: Verdict, page: Page) -> Iterator[str]:
     yield f"<h1>{escape(page.task)} · {escape(page.criterion)}</h1>"
-    yield f'<div class="answer {verdict.outcome}"><div><div class="soft small">May I flash it?</div>'
-    yield f'<div class="word">{WORDS[verdict.outcome]}</div></div><div>'
+    # Green is for what a robot accepts as it is delivered.
+    tone = "conditional" if verdict.condition else verdict.outcome
+    yield f'<div class="answer {tone}"><div><div class="soft small">May I flash it?</div>'
+    yield f'<div class="word">{_word(verdict)}</div></div><div>'
     yield from _reasons(verdict)
     yield "</div></div>"
+
+
+def _word(verdict: Verdict) -> str:
+    return CONDITIONAL if verdict.condition else WORDS[verdict.outcome]
+
+
+def _filmstrip(film: Filmstrip | None) -> Iterator[str]:
+    if film is None:
+        return
+    yield '<figure class="film">'
+    for number, (picture, time_s) in enumerate(zip(film.pictures, film.times_s, strict=True), 1):
+        about = f"picture {number} of {len(film.pictures)}, after {time_s:.1f} s"
+        yield f'<div><img src="{escape(picture)}" alt="{about}"><span class="soft small">{time_s:.1f} s</span></div>'
+    yield f'<figcaption class="soft small">{escape(film.caption)}</figcaption></figure>'
 
 
 def _reasons(verdict: Verdict) -> Iterator[str]:
     """Blocking gates with their next steps, or the evidence behind a PASS."""
     if verdict.outcome is VerdictOutcome.PASS:
-        episodes = sum(gate.episodes for gate in verdict.gates)
-        yield f"<p>All {len(verdict.gates)} gates pass, over {episodes} episodes.</p>"
+        yield f"<p>{escape(verdict.passed)}.</p>"
         if robots := who_accepts(verdict):
             yield f"<p>Only {escape(robots)}.</p>"
         origins = f"twin from {verdict.evidence.twin}, latency from {verdict.evidence.latency}"
@@ -102,10 +124,14 @@ def _gates(verdict: Verdict) -> Iterator[str]:
     for gate in verdict.gates:
         # A finding lists its deciding measurement first.
         number = measurement_text(gate.measured[0]) if gate.measured else ""
-        yield f'<tr class="{gate.outcome}"><td><a href="#{escape(gate.gate)}">{escape(gate.gate)}</a></td>'
-        yield f'<td><span class="pill">{gate.outcome}</span></td><td class="optional">{escape(gate.question)}</td>'
+        yield f'<tr class="{_tone(gate)}"><td><a href="#{escape(gate.gate)}">{escape(gate.gate)}</a></td>'
+        yield f'<td><span class="pill">{gate.shown}</span></td><td class="optional">{escape(gate.question)}</td>'
         yield f'<td>{number}</td><td class="number">{gate.episodes or ""}</td></tr>'
     yield "</tbody></table>"
+
+
+def _tone(gate: GateResult) -> str:
+    return gate.outcome if gate.applies else "idle"
 
 
 def measurement_text(m: Measurement) -> str:
@@ -136,8 +162,8 @@ def _number(value: float, percent: bool, unit: str = "") -> str:
 def _details(verdict: Verdict) -> Iterator[str]:
     yield "<h2>Every gate</h2>"
     for gate in verdict.gates:
-        yield f'<details id="{escape(gate.gate)}"><summary class="{gate.outcome}">'
-        yield f'<span class="pill">{gate.outcome}</span> '
+        yield f'<details id="{escape(gate.gate)}"><summary class="{_tone(gate)}">'
+        yield f'<span class="pill">{gate.shown}</span> '
         yield f"<b>{escape(gate.gate)}</b> · {escape(gate.question)}</summary>"
         yield f'<p class="soft">{escape(gate.method)}</p><p>Passes when: {escape(gate.threshold)}</p>'
         if gate.message:

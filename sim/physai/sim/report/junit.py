@@ -14,6 +14,7 @@ def junit_xml(verdict: Verdict, *, name: str) -> bytes:
         "tests": str(len(verdict.gates)),
         "failures": str(count[VerdictOutcome.FAIL]),
         "errors": str(count[VerdictOutcome.INCONCLUSIVE]),
+        "skipped": str(sum(not gate.applies for gate in verdict.gates)),
         # JUnit's schema has no time zone.
         "timestamp": verdict.created.removesuffix("Z"),
     }
@@ -33,6 +34,8 @@ def junit_xml(verdict: Verdict, *, name: str) -> bytes:
 
 def _add_case(suite: ElementTree.Element, gate: GateResult) -> None:
     case = ElementTree.SubElement(suite, "testcase", {"classname": "physai.gates", "name": gate.gate})
+    if not gate.applies:
+        ElementTree.SubElement(case, "skipped", {"message": gate.message})
     if gate.outcome is not VerdictOutcome.PASS:
         tag = "failure" if gate.outcome is VerdictOutcome.FAIL else "error"
         cause = gate.cause.value if gate.cause else gate.outcome.value

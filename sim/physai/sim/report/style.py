@@ -19,14 +19,18 @@ code, .hash { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospac
   border-radius: 6px; padding: 14px 22px; margin: 12px 0 14px; }
 .answer .word { font-size: 46px; font-weight: 700; color: var(--tone); white-space: nowrap; line-height: 1.1; }
 .answer ul { margin: 0; padding-left: 18px; }
+.film { display: flex; flex-wrap: wrap; gap: 8px; margin: 0 0 14px; } .film div { flex: 1 1 200px; max-width: 320px; }
+.film img { display: block; width: 100%; border-radius: 6px; } .film figcaption { flex-basis: 100%; }
+.conditional { --tone: var(--open); } .idle { --tone: var(--soft); }
 .PASS { --tone: var(--pass); } .FAIL { --tone: var(--fail); } .INCONCLUSIVE { --tone: var(--open); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 td, th { text-align: left; padding: 5px 10px 5px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 500; font-size: 13px; }
 td:first-child { white-space: nowrap; } a { color: var(--mark); text-decoration: none; }
 td.number, th.number { text-align: right; white-space: nowrap; }
-.pill { display: inline-block; min-width: 92px; text-align: center; border-radius: 999px; padding: 0 10px;
-  font-size: 12px; line-height: 20px; font-weight: 600; color: var(--tone); border: 1px solid var(--tone); }
+.pill { display: inline-block; min-width: 92px; white-space: nowrap; text-align: center; border-radius: 999px;
+  padding: 0 10px; font-size: 12px; line-height: 20px; font-weight: 600; color: var(--tone);
+  border: 1px solid var(--tone); }
 .soft { color: var(--soft); } .small { font-size: 13px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr)); gap: 18px 28px; }
 .panel { border: 1px solid var(--rule); border-radius: 6px; padding: 12px 14px; break-inside: avoid; min-width: 0; }

@@ -33,11 +33,10 @@ def reasons(verdict: Verdict) -> Reasons:
 
 def who_accepts(verdict: Verdict) -> str:
     """Return which robots a PASS is good for, if its evidence is not from a robot; empty otherwise."""
-    kinds = sorted({origin.kind for origin in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
     # A PASS from stand-in evidence still flashes no robot, unless its owner accepts such evidence.
-    if verdict.outcome is not VerdictOutcome.PASS or not kinds:
+    if not verdict.condition:
         return ""
-    return f"to robots that accept this evidence: {', '.join(kinds)}; by default none does"
+    return f"to robots that accept this evidence: {', '.join(verdict.foreign_evidence)}; by default none does"
 
 
 def replay_command(number: int, folder: Path | None, options: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from physai.sim.gates.settings import GateSettings
 from physai.sim.policies.resolve import find_origin, find_policy
 from physai.sim.report.html import Page, html_report
 from physai.sim.report.junit import junit_xml
+from physai.sim.report.pictures import filmstrip
 from physai.sim.report.summary import replay_options
 from physai.sim.twin.twin import Twin, nominal_twin
 
@@ -156,6 +157,7 @@ def _write(
         charts={name: finding.chart for name, finding in findings.items()},
         folder=folder,
         options=replay_options(subject.origin),
+        film=filmstrip(subject),
     )
     save_verdict(verdict, folder / VERDICT_FILE)
     try:

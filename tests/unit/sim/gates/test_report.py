@@ -25,6 +25,7 @@ from physai.sim.gates.judgement import WOULD_PASS
 from physai.sim.policies.resolve import TaskSource
 from physai.sim.report.html import Page, html_report, measurement_text
 from physai.sim.report.junit import junit_xml
+from physai.sim.report.pictures import Filmstrip
 from physai.sim.report.summary import reasons, replay_options
 from physai.sim.report.svg import Axis, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines, ticks
 
@@ -38,8 +39,12 @@ def gate(name: str, outcome: VerdictOutcome, **fields: Any) -> GateResult:
     return GateResult(gate=name, outcome=outcome, **{**usual, **fields})
 
 
+ROBOT = Origin(kind="robot", robot="arm/one")
+
+
 def verdict(*gates: GateResult) -> Verdict:
     return Verdict(
+        evidence=Evidence(twin=ROBOT, latency=ROBOT),
         policy_sha256="1" * 64,
         contract_fingerprint="2" * 64,
         twin_hash="3" * 64,
@@ -84,9 +89,48 @@ def test_the_answer_says_which_robots_accept_the_evidence() -> None:
     stand_in = Evidence(twin=Origin(kind="stand-in", robot="arm"), latency=Origin(kind="computer", machine="x86"))
     page = html_report(passed.model_copy(update={"evidence": stand_in}), PAGE)
     assert "Only to robots that accept this evidence: computer, stand-in; by default none does." in page
+    assert '<div class="answer conditional">' in page, "not green"
+    assert '<div class="word">Not by default</div>' in page
+    assert "May I flash it? Not by default: tower" in page
     assert "twin from a stand-in for arm" in page
-    robot = Evidence(twin=Origin(kind="robot", robot="arm/one"), latency=Origin(kind="robot", robot="arm/one"))
-    assert "Only to robots" not in html_report(passed.model_copy(update={"evidence": robot}), PAGE)
+    assert "Only to robots" not in html_report(passed, PAGE)
+
+
+def test_a_gate_that_examined_nothing_is_not_applicable() -> None:
+    """And does not count among those that pass."""
+    idle = gate("non-inferiority", VerdictOutcome.PASS, message="Nothing to compare.")
+    exact = gate("parity", VerdictOutcome.PASS, measured=(Measurement(name="differences", value=0.0),))
+    passed = verdict(gate("success", VerdictOutcome.PASS, episodes=12), exact, idle)
+    assert [one.applies for one in passed.gates] == [True, True, False]
+    assert passed.passed == "2 of 2 gates pass over 12 episodes; not applicable: non-inferiority"
+    page = html_report(passed, PAGE)
+    assert f"<p>{passed.passed}.</p>" in page
+    assert page.count('<span class="pill">not applicable</span>') == 2, "in the table and in the details"
+    suite = ElementTree.fromstring(junit_xml(passed, name="tower"))[0]
+    assert (suite.get("tests"), suite.get("skipped"), suite.get("errors")) == ("3", "1", "0")
+    assert [case.get("name") for case in suite.iter("testcase") if case.find("skipped") is not None] == [idle.gate]
+    failed = verdict(gate("success", VerdictOutcome.FAIL), gate("twin", VerdictOutcome.INCONCLUSIVE))
+    assert [one.shown for one in failed.gates] == ["FAIL", "INCONCLUSIVE"]
+
+
+def test_a_verdict_is_shown_with_its_condition() -> None:
+    stand_in = Evidence(twin=Origin(kind="stand-in", robot="arm"), latency=ROBOT)
+    passed = verdict(gate("success", VerdictOutcome.PASS, episodes=12))
+    assert passed.shown == "PASS"
+    assert passed.model_copy(update={"evidence": stand_in}).shown == "PASS, only accepting stand-in"
+    assert passed.model_copy(update={"evidence": Evidence()}).shown == "PASS, only accepting unknown"
+    assert MIXED.model_copy(update={"evidence": stand_in}).shown == "FAIL"
+
+
+def test_pictures_stand_on_the_page_or_the_reason_why_not() -> None:
+    film = Filmstrip(pictures=["data:image/png;base64,AAAA"] * 2, times_s=[0.0, 1.5], caption="tower & crane")
+    page = html_report(MIXED, replace(PAGE, film=film))
+    assert page.count('<img src="data:image/png;base64,AAAA"') == 2
+    assert "picture 2 of 2, after 1.5 s" in page
+    assert "tower &amp; crane" in page
+    page = html_report(MIXED, replace(PAGE, film=Filmstrip(caption="No picture: <no OpenGL>")))
+    assert "<img" not in page
+    assert "No picture: &lt;no OpenGL&gt;" in page
 
 
 def test_nothing_is_loaded_and_nothing_slips_in() -> None:

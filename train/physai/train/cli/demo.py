@@ -150,7 +150,8 @@ def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
 def _judgement(verdict: "Verdict", folder: Path) -> dict[str, Any]:
     return {
         "verdict": verdict.outcome.value,
-        "gates": {gate.gate: gate.outcome.value for gate in verdict.gates},
+        "gates": {gate.gate: gate.shown for gate in verdict.gates},
+        "gates_passed": verdict.passed,
         "verdict_reasons": [f"{gate.gate}: {gate.message}" for gate in verdict.gates if gate.outcome.value != PASS],
         "report": str(folder / REPORT_FOLDER / "report.html"),
         "evidence": (
@@ -216,8 +217,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         f"  success         {summary['succeeded']} of {summary['judged']} = {summary['success']:.1%}, "
         f"95 % interval {lower:.1%} to {upper:.1%} ({summary['criterion']})"
     )
-    passed = [name for name, outcome in summary["gates"].items() if outcome == PASS]
-    print(f"  verdict         {summary['verdict']}: {len(passed)} of {len(summary['gates'])} gates pass")
+    print(f"  verdict         {summary['verdict']}: {summary['gates_passed']}")
     for reason in summary["verdict_reasons"]:
         print(f"                  {reason}")
     for label in ("policy", "bundle", "robot", "fingerprint", "report", "learning_curve", "film"):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
-from physai.sdk.evidence.verdict import Cause, Measurement, SeedRange, VerdictOutcome
+from physai.sdk.evidence.verdict import NOT_APPLICABLE, Cause, Measurement, SeedRange, VerdictOutcome
 from physai.sdk.safety import Reason
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.execution.batch import (
@@ -84,6 +84,12 @@ class GateFinding:
     cases: tuple[FailedEpisode, ...] = ()
     chart: dict[str, Any] = field(default_factory=dict[str, Any])
     """JSON data of the report's plots."""
+
+    @property
+    def shown(self) -> str:
+        """See `GateResult.shown`."""
+        idle = self.outcome is VerdictOutcome.PASS and not self.measured and not self.episodes
+        return NOT_APPLICABLE if idle else self.outcome.value
 
 
 def undecided(message: str, next_step: str) -> GateFinding:
