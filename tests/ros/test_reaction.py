@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.ros_world import NODE, RosWorld, eventually, up
+from tests.support.ros_calls import eventually
+from tests.support.ros_world import NODE, RosWorld, up
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError

@@ -5,23 +5,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.ros_calls import WAIT_S, RosCalls, eventually
 
 from physai.deploy_jetson.bench.fixtures.site import Site
 
 HERE = Path(__file__).parent
 ROS2 = "import sys; from ros2cli.cli import main; sys.exit(main())"
 PHYSAI = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
-WAIT_S = 60.0
-"""Longest wait for anything, on a busy machine."""
-
 PRIORITY = 80
 """Of loops, where this user may have it: ROS's tools keep a small machine busy, and skipped periods are a HOLD."""
 
@@ -29,36 +26,27 @@ Slots = Callable[[str, str], Path]
 """From task and robot to a robot's tree of slots."""
 
 
-def eventually(true: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-    """Waits until it is true, and returns it."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"{what}: not within {timeout_s:g} s")
-
-
 NODE = "/physai_policy"
 
 
 def transition(world: "RosWorld", name: str) -> bool:
-    """One of the policy node's, by `ros2 lifecycle`; whether it succeeded."""
-    ended = world.ros2("lifecycle", "set", NODE, name)
-    return "Transitioning successful" in ended.stdout
+    """One of the policy node's; whether it succeeded."""
+    return world.calls.transition(NODE, name)
+
+
+def present(world: "RosWorld", name: str = NODE) -> None:
+    """Waits until the domain has a node of this name."""
+    eventually(lambda: name in world.calls.nodes(), f"the node {name}")
 
 
 def up(world: "RosWorld", node: "Started") -> None:
     """Configured and driving."""
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node in `ros2 node list`")
     assert transition(world, "configure"), node.text()
     assert transition(world, "activate"), node.text()
 
 
 def not_driven(world: "RosWorld", node: "Started") -> None:
     """Configured, but not to be activated."""
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
     assert transition(world, "configure"), node.text()
     assert not transition(world, "activate")
 
@@ -119,6 +107,11 @@ class RosWorld:
     def root(self) -> Path:
         return self.site.agent.root
 
+    @cached_property
+    def calls(self) -> RosCalls:
+        """A node of this process in the domain."""
+        return RosCalls(int(self.environment["ROS_DOMAIN_ID"]))
+
     def start(self, *command: str) -> Started:
         output = self.folder / f"output{len(self.started)}.txt"
         with output.open("wb") as file:
@@ -173,15 +166,16 @@ class RosWorld:
         return started
 
     def ros2(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A verb of ROS 2's own command line."""
+        """A verb of ROS 2's own command line, for what rclpy has no calls for."""
         command = [sys.executable, "-c", ROS2, *words]
         return subprocess.run(
             command, env=self.environment, capture_output=True, text=True, check=False, timeout=2 * WAIT_S
         )
 
     def close(self) -> None:
-        """Ends every process, and the daemon that ROS 2's command line leaves in this domain."""
-        self.ros2("daemon", "stop")
+        """Ends every process."""
+        if "calls" in self.__dict__:
+            self.calls.close()
         for one in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(one.process.pid, signal.SIGKILL)
