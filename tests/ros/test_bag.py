@@ -57,8 +57,7 @@ def test_a_robot_of_yesterday_is_not_driven(world: RosWorld, bag: Path) -> None:
     world.driver(name="listener", publish=False)
     player = world.play(bag)
     node = world.policy(activation_timeout_s=2.0)
-    not_driven(world, node)
-    node.says("s old by its own stamp")
+    not_driven(world, node, "s old by its own stamp")
     assert player.process.poll() is None
 
 

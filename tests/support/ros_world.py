@@ -45,10 +45,15 @@ def up(world: "RosWorld", node: "Started") -> None:
     assert transition(world, "activate"), node.text()
 
 
-def not_driven(world: "RosWorld", node: "Started") -> None:
-    """Configured, but not to be activated."""
+def not_driven(world: "RosWorld", node: "Started", told: str) -> None:
+    """Configured, but never activated, and why; until the robot is discovered, another reason may be told."""
     assert transition(world, "configure"), node.text()
-    assert not transition(world, "activate")
+
+    def refused() -> bool:
+        assert not transition(world, "activate"), node.text()
+        return told in node.text()
+
+    eventually(refused, repr(told))
 
 
 def physai(*words: str) -> None:
@@ -155,8 +160,8 @@ class RosWorld:
 
     def policy(self, *arguments: str, **parameters: object) -> Started:
         """The node, not yet configured."""
-        given = {"root": str(self.root), "lock_memory": "false", "priority": PRIORITY, **parameters}
-        words = [word for name, value in given.items() for word in ("-p", f"{name}:={value}")]
+        given = {"root": str(self.root), "lock_memory": "false", "priority": PRIORITY, "activation_timeout_s": WAIT_S}
+        words = [word for name, value in (given | parameters).items() for word in ("-p", f"{name}:={value}")]
         return self.python("-m", "physai.ros.main", "--ros-args", *words, *arguments)
 
     def driver(self, **options: object) -> Started:
