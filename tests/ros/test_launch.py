@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.ros_calls import WAIT_S, eventually
-from tests.support.ros_world import NODE, RosWorld, Slots, Started, physai, transition
+from tests.support.ros_world import NODE, RosWorld, Slots, Started, physai, present, transition
 
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE
 
@@ -49,9 +49,8 @@ def ended_at_rest(text: str) -> None:
 def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> None:
     launched = rehearsed(world, slots, prefix, task, robot)
     launched.says("receiving commands")
-    nodes = world.calls.nodes()
-    assert "/physai_policy" in nodes
-    assert "/physai_virtual_robot" in nodes
+    present(world)
+    present(world, "/physai_virtual_robot")
     assert world.calls.state(NODE) == "active"
     launched.end(signal.SIGINT)
     ended_in_order(launched.text())
@@ -72,9 +71,8 @@ def test_a_rehearsal_in_a_namespace(world: RosWorld, slots: Slots, prefix: Path)
     words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
     one = world.launch("simulate.launch.py", *words, "namespace:=left")
     one.says("active at ")
-    nodes = world.calls.nodes()
-    assert "/left/physai_policy" in nodes
-    assert "/left/physai_virtual_robot" in nodes
+    present(world, "/left/physai_policy")
+    present(world, "/left/physai_virtual_robot")
     one.says("receiving commands")
 
 
