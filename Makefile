@@ -8,9 +8,10 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 INSTALLED := $(VENV)/.installed
 MJLAB := .venv-mjlab
+ROS := .venv-ros
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all mutation lint type bench bench-gpu docs docs-build build schema constraints clean
+.PHONY: help setup demo test test-slow test-all test-ros mutation lint type bench bench-gpu docs docs-build build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +39,15 @@ test-all: $(INSTALLED) ## Run both in one go, which imports every file once
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation
+
+# In one process, because some measure reactions in ticks of the loop.
+test-ros: $(ROS)/.installed ## Run the tests of the ROS 2 node, on ROS's wheels in .venv-ros
+	$(ROS)/bin/python -m pytest -m ros --durations=10 --durations-min=5 tests/ros
+
+$(ROS)/.installed: pyproject.toml constraints.txt .ci/ros.txt
+	test -x $(ROS)/bin/python || $(PYTHON) -m venv $(ROS)
+	$(ROS)/bin/python -m pip install --quiet -c constraints.txt -r .ci/ros.txt -e '.[sim]' pytest hypothesis onnx
+	@touch $@
 
 lint: $(INSTALLED) ## Check style and import rules
 	$(BIN)/ruff check .
