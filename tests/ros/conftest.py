@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.ros_world import RosWorld, Slots, slots_of
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
 
+DOMAINS = cycle(range(1, 101))
 SOURCE = Path(__file__).parents[2] / "ros" / "colcon"
 
 
@@ -34,7 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def environment() -> Iterator[None]:
     """Of this process and of those that it starts: only this machine is reached, whichever middleware is chosen."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
         patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         yield
 
@@ -57,7 +58,13 @@ def world(tmp_path: Path, bundles: tuple[SampleSigners, dict[int, bytes]]) -> It
     workshop, made = bundles
     site = Site.make(tmp_path / "robot", workshop, made, now=datetime.now(UTC))
     site.run(1)
-    environment = {**os.environ, "ROS_LOG_DIR": str(tmp_path / "log"), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        # Of its own for each test: the watchdog of a killed runtime still brakes the robot while the next test begins.
+        "ROS_DOMAIN_ID": str(next(DOMAINS)),
+        "ROS_LOG_DIR": str(tmp_path / "log"),
+        "PYTHONUNBUFFERED": "1",
+    }
     made_world = RosWorld(tmp_path, environment, site)
     yield made_world
     made_world.close()
