@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Test processes; a file's tests stay in one, in the order in which the files come.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5 \
+  --ignore=tests/ros
 INSTALLED := $(VENV)/.installed
 MJLAB := .venv-mjlab
 ROS := .venv-ros
@@ -40,9 +41,9 @@ test-all: $(INSTALLED) ## Run both in one go, which imports every file once
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation
 
-# In one process, because some measure reactions in ticks of the loop.
+# In one process, because some count the loop's ticks until it reacts. With rclpy every module of the edge can be imported.
 test-ros: $(ROS)/.installed ## Run the tests of the ROS 2 node, on ROS's wheels in .venv-ros
-	$(ROS)/bin/python -m pytest -m ros --durations=10 --durations-min=5 tests/ros
+	$(ROS)/bin/python -m pytest --durations=10 --durations-min=5 tests/ros tests/integration/test_edge_imports.py
 
 $(ROS)/.installed: pyproject.toml constraints.txt .ci/ros.txt
 	test -x $(ROS)/bin/python || $(PYTHON) -m venv $(ROS)

@@ -1,13 +1,20 @@
 """Serialised messages on a node of rclpy's."""
 
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from cyclonedds.domain import Domain, DomainParticipant
+from cyclonedds.idl import IdlStruct
+from cyclonedds.pub import DataWriter
+from cyclonedds.topic import Topic
 from tests.support.ros_calls import eventually
 from tests.support.ros_world import RosWorld
 
 from physai.deploy_jetson.transport.dds.cdr import decode
+from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.ros.wire import RosMiddleware
 from physai.sdk.transport.protocol import TransportError
@@ -49,3 +56,29 @@ def test_a_message_type_that_is_not_installed(node: Any, kind: str) -> None:
     for open_end in (lambda wire: wire.writer("/topic", kind), lambda wire: wire.reader("/topic", kind, reliable=True)):
         with pytest.raises(TransportError, match=rf"^{kind} is not installed .*; install ros-\$ROS_DISTRO-{package}$"):
             open_end(RosMiddleware(node, 0))
+
+
+@dataclass
+class Number(IdlStruct, typename="std_msgs::msg::dds_::Float64_"):
+    """Laid out as std_msgs/msg/Float64."""
+
+    data: float
+
+
+@pytest.fixture
+def bare(world: RosWorld) -> Iterator[Any]:
+    """A participant of Cyclone DDS's that is not of ROS."""
+    domain = int(world.environment["ROS_DOMAIN_ID"])
+    configured: Any = Domain(domain, LOOPBACK)
+    participant = DomainParticipant(domain)
+    yield participant
+    del participant
+    configured.__del__()
+
+
+def test_a_publisher_without_ros_is_of_no_node(bare: Any, node: Any) -> None:
+    writer = DataWriter(bare, Topic(bare, "rt/number", Number))
+    wire = RosMiddleware(node, 0)
+    (found,) = eventually(lambda: wire.publishers("/number"), "a publisher")
+    assert (found.node, found.kind) == ("no ROS node", "std_msgs::msg::dds_::Float64_")
+    del writer

@@ -192,7 +192,7 @@ class RosWorld:
 
 def _sweep_shared_memory() -> None:
     """Removes Fast DDS's segments of processes that have ended: each killed one leaves half a megabyte."""
-    for lock in Path("/dev/shm").glob("fastrtps_*_el"):
+    for lock in Path("/dev/shm").glob(f"fastrtps_{16 * '?'}_el"):
         # The owner of a segment holds this lock as long as it lives, and takes it just after it made the file.
         with suppress(OSError), lock.open() as file:
             if time.time() - lock.stat().st_mtime < WAIT_S:
