@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.ros_calls import eventually
+from tests.support.ros_calls import WAIT_S, eventually
 from tests.support.ros_world import NODE, RosWorld, up
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
@@ -119,8 +119,8 @@ def test_a_killed_driver_is_held_within_its_limit(driven: tuple[Drive, Kept], wo
         driver = world.driver()
         if drive.runtime.state is not Lifecycle.ACTIVE:
             drive.activate(60.0)
-        # Until the middleware has given the killed one up there are two, and none is heard.
-        eventually(lambda: goes_on(drive), "RUN")
+        # Until the middleware has given the killed one up, after up to 20 s, there are two, and none is heard.
+        eventually(lambda: goes_on(drive), "RUN", 3 * WAIT_S)
         held += held_in_time(drive, kept, lambda driver=driver: driver.process.kill(), lambda: None)
         if held == KILLS:
             return
