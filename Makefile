@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Test processes; a file's tests stay in one, in the order in which the files come.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5 \
+  --ignore=tests/ros
 INSTALLED := $(VENV)/.installed
 TRAINS := $(VENV)/.installed-train
 # uv, or pip, which takes several times as long.
@@ -13,12 +14,13 @@ INSTALLER ?= uv
 INSTALL = $(PYTHON) .ci/install.py --installer $(INSTALLER) $(VENV)
 SUPPORTED = @$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("physai needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 MJLAB := .venv-mjlab
+ROS := .venv-ros
 
 # Containers often forbid Python to keep bytecode: each of hundreds of processes would compile torch anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all mutation lint type bench bench-gpu docs docs-build build schema constraints clean
+.PHONY: help setup demo test test-slow test-all test-ros mutation lint type bench bench-gpu docs docs-build build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +52,15 @@ test-all: $(INSTALLED) ## Run both in one go, which imports every file once
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation
+
+# In one process, because some count the loop's ticks until it reacts. With rclpy every module of the edge can be imported.
+test-ros: $(ROS)/.installed ## Run the tests of the ROS 2 node, on ROS's wheels in .venv-ros
+	$(ROS)/bin/python -m pytest --durations=10 --durations-min=5 tests/ros tests/integration/test_edge_imports.py
+
+$(ROS)/.installed: pyproject.toml constraints.txt .ci/ros.txt
+	test -x $(ROS)/bin/python || $(PYTHON) -m venv $(ROS)
+	$(ROS)/bin/python -m pip install --quiet -c constraints.txt -r .ci/ros.txt -e '.[sim]' pytest hypothesis onnx
+	@touch $@
 
 lint: $(INSTALLED) ## Check style and import rules
 	$(BIN)/ruff check .

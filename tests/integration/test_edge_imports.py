@@ -13,7 +13,7 @@ BLOCKER = """
 import importlib, sys
 
 BLOCKED = ("torch", "mujoco", "warp", "mujoco_warp", "fastapi", "physai.train", "physai.sim")
-# Of ROS 2, which is on no index; where it is missing, the modules that need it are imported up to there.
+# Of ROS 2; where it is missing, the modules that need it are imported up to there.
 ROS = ("rclpy", "diagnostic_msgs", "rcl_interfaces", "simulation_interfaces", "std_msgs", "std_srvs")
 
 class Blocker:

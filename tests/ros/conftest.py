@@ -7,25 +7,37 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.ros_world import WAIT_S, RosWorld, Slots, slots_of
+from tests.support.ros_calls import WAIT_S
+from tests.support.ros_world import RosWorld, Slots, slots_of
 
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
 
+DOMAINS = cycle(range(1, 101))
 SOURCE = Path(__file__).parents[2] / "ros" / "colcon"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs ROS 2 where there is none."""
-    if find_spec("rclpy") is None:
-        skip = pytest.mark.skip(reason="needs ROS 2: source its setup file, then `pytest -m ros`")
-        for item in items:
-            if item.get_closest_marker("ros"):
-                item.add_marker(skip)
+    """Skips tests marked `ros`, or `ros("package", …)`, where rclpy or one of the packages is missing, and names it."""
+    for item in items:
+        marks = list(item.iter_markers("ros"))
+        needed = dict.fromkeys(["rclpy", *(name for mark in marks for name in mark.args)])
+        missing = [name for name in needed if find_spec(name) is None]
+        if marks and missing:
+            item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(missing)}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment() -> Iterator[None]:
+    """Of this process and of those that it starts: only this machine is reached, whichever middleware is chosen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,9 +60,8 @@ def world(tmp_path: Path, bundles: tuple[SampleSigners, dict[int, bytes]]) -> It
     site.run(1)
     environment = {
         **os.environ,
-        "ROS_DOMAIN_ID": str(1 + os.getpid() % 100),
-        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-        "RMW_IMPLEMENTATION": "rmw_cyclonedds_cpp",
+        # Of its own for each test: the watchdog of a killed runtime still brakes the robot while the next test begins.
+        "ROS_DOMAIN_ID": str(next(DOMAINS)),
         "ROS_LOG_DIR": str(tmp_path / "log"),
         "PYTHONUNBUFFERED": "1",
     }
@@ -73,21 +84,14 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Slots:
 
 
 @pytest.fixture
-def node(world: RosWorld) -> Iterator[Any]:
+def node(world: RosWorld) -> Any:
     """A node in this process and in the world's domain, which is spun."""
-    from physai.ros.transport import OwnNode
-
-    own = OwnNode("tester", int(world.environment["ROS_DOMAIN_ID"]))
-    own.spin()
-    yield own.node
-    own.close()
+    return world.calls.node
 
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The colcon package, built."""
-    if find_spec("colcon_core") is None:
-        pytest.skip("needs colcon: pip install colcon-common-extensions")
     folder = tmp_path_factory.mktemp("colcon")
     command = [sys.executable, "-m", "colcon", "build", "--merge-install", "--base-paths", str(SOURCE)]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=5 * WAIT_S)

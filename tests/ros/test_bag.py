@@ -1,16 +1,13 @@
 """Real `ros2 bag`: what it records is a robot log, and what it plays back is no robot."""
 
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support.ros_world import WAIT_S, RosWorld, eventually, not_driven, up
+from tests.support.ros_calls import WAIT_S, eventually
+from tests.support.ros_world import RosWorld, not_driven, up
 
-pytestmark = [
-    pytest.mark.ros,
-    pytest.mark.skipif(find_spec("rosbag2_py") is None, reason="needs rosbag2 (ros-$ROS_DISTRO-ros2bag)"),
-]
+pytestmark = pytest.mark.ros("ros2bag", "rosbag2_py", "ros2launch", "launch_ros", "colcon_core")
 
 BINDING = """\
 format_version: 1
@@ -60,8 +57,7 @@ def test_a_robot_of_yesterday_is_not_driven(world: RosWorld, bag: Path) -> None:
     world.driver(name="listener", publish=False)
     player = world.play(bag)
     node = world.policy(activation_timeout_s=2.0)
-    not_driven(world, node)
-    node.says("s old by its own stamp")
+    not_driven(world, node, "s old by its own stamp")
     assert player.process.poll() is None
 
 

@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.ros_world import NODE, WAIT_S, RosWorld, Slots, Started, eventually, physai, transition
+from tests.support.ros_calls import WAIT_S, eventually
+from tests.support.ros_world import NODE, RosWorld, Slots, Started, physai, present, transition
 
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE
 
-pytestmark = pytest.mark.ros
+pytestmark = pytest.mark.ros("ros2launch", "launch_ros", "colcon_core", "torch")
 
 
 def rehearsed(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> Started:
@@ -48,10 +49,9 @@ def ended_at_rest(text: str) -> None:
 def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> None:
     launched = rehearsed(world, slots, prefix, task, robot)
     launched.says("receiving commands")
-    nodes = world.ros2("node", "list").stdout
-    assert "/physai_policy" in nodes
-    assert "/physai_virtual_robot" in nodes
-    assert world.ros2("lifecycle", "get", "/physai_policy").stdout.startswith("active")
+    present(world)
+    present(world, "/physai_virtual_robot")
+    assert world.calls.state(NODE) == "active"
     launched.end(signal.SIGINT)
     ended_in_order(launched.text())
 
@@ -71,9 +71,8 @@ def test_a_rehearsal_in_a_namespace(world: RosWorld, slots: Slots, prefix: Path)
     words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
     one = world.launch("simulate.launch.py", *words, "namespace:=left")
     one.says("active at ")
-    nodes = world.ros2("node", "list").stdout
-    assert "/left/physai_policy" in nodes
-    assert "/left/physai_virtual_robot" in nodes
+    present(world, "/left/physai_policy")
+    present(world, "/left/physai_virtual_robot")
     one.says("receiving commands")
 
 
@@ -82,7 +81,7 @@ def test_only_the_first_configuration_drives_by_itself(launched: Started, world:
     for name in ("deactivate", "cleanup", "configure"):
         assert transition(world, name), launched.text()
     time.sleep(3.0)
-    assert world.ros2("lifecycle", "get", NODE).stdout.startswith("inactive")
+    assert world.calls.state(NODE) == "inactive"
     assert transition(world, "activate"), launched.text()
 
 
@@ -97,7 +96,7 @@ def test_a_refused_first_configuration_drives_nothing_later(world: RosWorld, slo
     shutil.copytree(made, root, symlinks=True, ignore=shutil.ignore_patterns(CONTROL_FILE))
     assert transition(world, "configure"), launched.text()
     time.sleep(3.0)
-    assert world.ros2("lifecycle", "get", NODE).stdout.startswith("inactive")
+    assert world.calls.state(NODE) == "inactive"
     assert "active at " not in launched.text()
     assert transition(world, "activate"), launched.text()
     launched.says("active at ")

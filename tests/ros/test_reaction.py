@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.ros_world import NODE, RosWorld, eventually, up
+from tests.support.ros_calls import WAIT_S, eventually
+from tests.support.ros_world import NODE, RosWorld, up
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
@@ -77,7 +78,8 @@ def held_in_time(drive: Drive, kept: Kept, silence: Callable[[], None], speak: C
     first = kept.ring.count
     eventually(lambda: kept.ring.count > first + 5, "a few ticks")
     silence()
-    eventually(lambda: state(drive) == "HOLD", "HOLD")
+    # A busy machine may have led to more than that.
+    eventually(lambda: GuardState[state(drive)] >= GuardState.HOLD, "HOLD")
     ticks = kept.ring.between(first, kept.ring.count)
     speak()
     held = int(np.flatnonzero(ticks["state"] >= GuardState.HOLD)[0])
@@ -117,8 +119,8 @@ def test_a_killed_driver_is_held_within_its_limit(driven: tuple[Drive, Kept], wo
         driver = world.driver()
         if drive.runtime.state is not Lifecycle.ACTIVE:
             drive.activate(60.0)
-        # Until the middleware has given the killed one up there are two, and none is heard.
-        eventually(lambda: goes_on(drive), "RUN")
+        # Until the middleware has given the killed one up, after up to 20 s, there are two, and none is heard.
+        eventually(lambda: goes_on(drive), "RUN", 3 * WAIT_S)
         held += held_in_time(drive, kept, lambda driver=driver: driver.process.kill(), lambda: None)
         if held == KILLS:
             return

@@ -1,19 +1,16 @@
 """The policy beside real ros2_control: joint_state_broadcaster before it, forward_position_controller behind it."""
 
 import signal
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.ros_world import RosWorld, Slots, eventually
+from tests.support.ros_calls import eventually
+from tests.support.ros_world import RosWorld, Slots
 
-pytestmark = [
-    pytest.mark.ros,
-    pytest.mark.skipif(find_spec("controller_manager") is None, reason="needs ros2_control and ros2_controllers"),
-]
+pytestmark = pytest.mark.ros("controller_manager", "ros2controlcli", "ros2launch", "launch_ros", "colcon_core", "torch")
 
 
 @pytest.mark.parametrize(

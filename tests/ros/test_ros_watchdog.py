@@ -23,7 +23,6 @@ def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     domain = str(1 + os.getpid() % 100)
     monkeypatch.setenv("ROS_DOMAIN_ID", domain)
     monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
-    monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_cyclonedds_cpp")
     if comma:
         # As on a Jetson, where rclpy is all there is.
         (tmp_path / "sitecustomize.py").write_text(HIDDEN)

@@ -4,15 +4,15 @@ import time
 from typing import Any
 
 import pytest
-from tests.support.ros_world import RosWorld, eventually
+from tests.support.ros_calls import eventually
+from tests.support.ros_world import RosWorld
 
-pytestmark = pytest.mark.ros
+pytestmark = pytest.mark.ros("simulation_interfaces")
 
 
 @pytest.fixture
 def robot(world: RosWorld, node: Any) -> Any:
     """A function that calls a service of a rehearsed quadruped."""
-    pytest.importorskip("simulation_interfaces")
     import simulation_interfaces.srv as kinds
 
     started = world.physai("sim", "ros", "go2-velocity", "--set", f"domain={world.environment['ROS_DOMAIN_ID']}")

@@ -1,5 +1,6 @@
 """Processes in a ROS domain of their own, for the tests of the policy node."""
 
+import fcntl
 import json
 import os
 import signal
@@ -9,19 +10,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.ros_calls import WAIT_S, RosCalls, eventually
 
 from physai.deploy_jetson.bench.fixtures.site import Site
 
 HERE = Path(__file__).parent
 ROS2 = "import sys; from ros2cli.cli import main; sys.exit(main())"
 PHYSAI = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
-WAIT_S = 60.0
-"""Longest wait for anything, on a busy machine."""
-
 PRIORITY = 80
 """Of loops, where this user may have it: ROS's tools keep a small machine busy, and skipped periods are a HOLD."""
 
@@ -29,38 +28,34 @@ Slots = Callable[[str, str], Path]
 """From task and robot to a robot's tree of slots."""
 
 
-def eventually(true: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
-    """Waits until it is true, and returns it."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"{what}: not within {timeout_s:g} s")
-
-
 NODE = "/physai_policy"
 
 
 def transition(world: "RosWorld", name: str) -> bool:
-    """One of the policy node's, by `ros2 lifecycle`; whether it succeeded."""
-    ended = world.ros2("lifecycle", "set", NODE, name)
-    return "Transitioning successful" in ended.stdout
+    """One of the policy node's; whether it succeeded."""
+    return world.calls.transition(NODE, name)
+
+
+def present(world: "RosWorld", name: str = NODE) -> None:
+    """Waits until the domain has a node of this name."""
+    eventually(lambda: name in world.calls.nodes(), f"the node {name}")
 
 
 def up(world: "RosWorld", node: "Started") -> None:
     """Configured and driving."""
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node in `ros2 node list`")
     assert transition(world, "configure"), node.text()
     assert transition(world, "activate"), node.text()
 
 
-def not_driven(world: "RosWorld", node: "Started") -> None:
-    """Configured, but not to be activated."""
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+def not_driven(world: "RosWorld", node: "Started", told: str) -> None:
+    """Configured, but never activated, and why; until the robot is discovered, another reason may be told."""
     assert transition(world, "configure"), node.text()
-    assert not transition(world, "activate")
+
+    def refused() -> bool:
+        assert not transition(world, "activate"), node.text()
+        return told in node.text()
+
+    eventually(refused, repr(told))
 
 
 def physai(*words: str) -> None:
@@ -119,6 +114,11 @@ class RosWorld:
     def root(self) -> Path:
         return self.site.agent.root
 
+    @cached_property
+    def calls(self) -> RosCalls:
+        """A node of this process in the domain."""
+        return RosCalls(int(self.environment["ROS_DOMAIN_ID"]))
+
     def start(self, *command: str) -> Started:
         output = self.folder / f"output{len(self.started)}.txt"
         with output.open("wb") as file:
@@ -162,8 +162,8 @@ class RosWorld:
 
     def policy(self, *arguments: str, **parameters: object) -> Started:
         """The node, not yet configured."""
-        given = {"root": str(self.root), "lock_memory": "false", "priority": PRIORITY, **parameters}
-        words = [word for name, value in given.items() for word in ("-p", f"{name}:={value}")]
+        given = {"root": str(self.root), "lock_memory": "false", "priority": PRIORITY, "activation_timeout_s": WAIT_S}
+        words = [word for name, value in (given | parameters).items() for word in ("-p", f"{name}:={value}")]
         return self.python("-m", "physai.ros.main", "--ros-args", *words, *arguments)
 
     def driver(self, **options: object) -> Started:
@@ -173,16 +173,30 @@ class RosWorld:
         return started
 
     def ros2(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A verb of ROS 2's own command line."""
+        """A verb of ROS 2's own command line, for what rclpy has no calls for."""
         command = [sys.executable, "-c", ROS2, *words]
         return subprocess.run(
             command, env=self.environment, capture_output=True, text=True, check=False, timeout=2 * WAIT_S
         )
 
     def close(self) -> None:
-        """Ends every process, and the daemon that ROS 2's command line leaves in this domain."""
-        self.ros2("daemon", "stop")
+        """Ends every process."""
+        if "calls" in self.__dict__:
+            self.calls.close()
         for one in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(one.process.pid, signal.SIGKILL)
             one.process.wait()
+        _sweep_shared_memory()
+
+
+def _sweep_shared_memory() -> None:
+    """Removes Fast DDS's segments of processes that have ended: each killed one leaves half a megabyte."""
+    for lock in Path("/dev/shm").glob(f"fastrtps_{16 * '?'}_el"):
+        # The owner of a segment holds this lock as long as it lives, and takes it just after it made the file.
+        with suppress(OSError), lock.open() as file:
+            if time.time() - lock.stat().st_mtime < WAIT_S:
+                continue
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.with_name(lock.name.removesuffix("_el")).unlink(missing_ok=True)
+            lock.unlink()

@@ -10,6 +10,8 @@ from physai.deploy_jetson.transport.dds.wire import Endpoint
 
 # Publication handle of all messages of a topic: rclpy does not provide the sender.
 ONLY_PUBLISHER = 1
+# What rmw says in place of the node's name.
+NAMELESS = {"_NODE_NAME_UNKNOWN_": "node not discovered yet", "_CREATED_BY_BARE_DDS_APP_": "no ROS node"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,13 @@ def endpoint(info: Any, topic: str, companion_of: str = "") -> Endpoint:
         type_hash=hashed.removeprefix("RIHS01_") if hashed.startswith("RIHS01_") else "",
         owner=owner(info),
         companion_of=companion_of,
-        node=f"{str(info.node_namespace).rstrip('/')}/{info.node_name}",
+        node=_node(info),
     )
+
+
+def _node(info: Any) -> str:
+    name = str(info.node_name)
+    return NAMELESS.get(name) or f"{str(info.node_namespace).rstrip('/')}/{name}"
 
 
 def owner(info: Any) -> str:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from physai.deploy_jetson.transport.dds.domain import one_line
@@ -320,12 +321,10 @@ def _qos(depth: int, *, reliable: bool) -> Any:
 
 
 def _message_class(kind: str) -> Any:
-    from rosidl_runtime_py.utilities import get_message
-
+    package, part, name = kind.split("/")
     try:
-        return get_message(kind)
-    except (ImportError, AttributeError, ValueError) as error:
-        package = kind.partition("/")[0]
+        return getattr(import_module(f"{package}.{part}"), name)
+    except (ImportError, AttributeError) as error:
         raise TransportError(
-            f"{kind} is not installed ({one_line(error)}); install ros-$ROS_DISTRO-{package}"
+            f"{kind} is not installed ({one_line(error)}); install ros-$ROS_DISTRO-{package.replace('_', '-')}"
         ) from error
