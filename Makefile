@@ -57,9 +57,9 @@ mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; mi
 test-ros: $(ROS)/.installed ## Run the tests of the ROS 2 node, on ROS's wheels in .venv-ros
 	$(ROS)/bin/python -m pytest --durations=10 --durations-min=5 tests/ros tests/integration/test_edge_imports.py
 
-$(ROS)/.installed: pyproject.toml constraints.txt .ci/ros.txt
-	test -x $(ROS)/bin/python || $(PYTHON) -m venv $(ROS)
-	$(ROS)/bin/python -m pip install --quiet -c constraints.txt -r .ci/ros.txt -e '.[sim]' pytest hypothesis onnx
+$(ROS)/.installed: pyproject.toml constraints.txt .ci/ros.txt .ci/install.py
+	$(SUPPORTED)
+	$(PYTHON) .ci/install.py --installer $(INSTALLER) $(ROS) '.[sim]' pytest hypothesis onnx -r .ci/ros.txt
 	@touch $@
 
 lint: $(INSTALLED) ## Check style and import rules

@@ -36,15 +36,18 @@ def main() -> int:
     """Makes the environment; returns the exit code of the installer that failed, or 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("venv", type=Path, help="folder of the environment; made unless it exists")
-    parser.add_argument("what", help="a wheel, or the project with its extras, which is installed editable: '.[train]'")
+    parser.add_argument("what", nargs="+", help="wheels, packages, or the project, editable, with extras: '.[train]'")
+    parser.add_argument("-r", dest="lists", action="append", default=[], metavar="FILE", help="file with packages")
     parser.add_argument("--installer", choices=("uv", "pip"), default="uv", help="default: uv, or pip where none is")
     given = parser.parse_args()
     python = given.venv / "bin" / "python"
     if not python.exists() and subprocess.run([sys.executable, "-m", "venv", given.venv], check=False).returncode:
         print(f"no virtual environment could be made in {given.venv}: is python3-venv installed?", file=sys.stderr)
         return 1
-    wanted = [given.what] if given.what.split("[")[0].endswith(".whl") else ["-e", given.what]
-    wanted = ["--quiet", "-c", str(CONSTRAINTS), *wanted]
+    wanted = ["--quiet", "-c", str(CONSTRAINTS)]
+    for name in given.what:
+        wanted += ["-e", name] if name.split("[")[0] == "." else [name]
+    wanted += [word for file in given.lists for word in ("-r", file)]
     pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
     if given.installer == "uv" and has_uv(python, pip):
         command = [str(given.venv / "bin" / "uv"), "pip", "install", "--python", str(python), *wanted]
