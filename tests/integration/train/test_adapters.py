@@ -364,6 +364,7 @@ class TestRslRl:
         assert torch.equal(done, torch.tensor([1, 0, 1, 0]))
         assert torch.equal(env.episode_length_buf, torch.tensor([0, 1, 0, 1]))
 
+    @pytest.mark.slow
     def test_the_graph_answers_as_its_actor_and_exports(self, cartpole: Task, tmp_path: Path) -> None:
         """Training in inference mode must leave worlds that can be stepped outside of it, too."""
         from tensordict import TensorDict

@@ -42,6 +42,7 @@ def test_commands_are_those_of_the_controller_within_the_bounds(cartpole: Task, 
     assert b"designed" in (tmp_path / "policy.onnx").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_controller_may_remember(cartpole: Task, tmp_path: Path) -> None:
     def sine(fields: Fields, memory: Tensor) -> tuple[Tensor, Tensor]:
         return 5.0 * torch.sin(0.02 * memory * math.pi) + 0.0 * fields["joint_pos"][:, :1], memory + 1.0
@@ -54,6 +55,7 @@ def test_a_controller_may_remember(cartpole: Task, tmp_path: Path) -> None:
     assert sent == pytest.approx([5.0 * math.sin(0.02 * math.pi * k) for k in range(26)], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_an_incremental_command_is_reached_as_fast_as_the_contract_allows(tmp_path: Path) -> None:
     task = load_task("pendubot-swingup")
     wrap(lambda fields: 1.0 + 0.0 * fields["joint_pos"][:, :1], task, tmp_path, states=50)

@@ -120,6 +120,7 @@ def test_a_network_answers_as_recorded(
     assert len(provenance["demonstrations"]) == 64
 
 
+@pytest.mark.slow
 def test_corrections_reach_states_that_the_teacher_avoids(cartpole: Task, spring: Path, tmp_path: Path) -> None:
     """With as many epochs on its own states the network differs less from its teacher there."""
     from physai.train.runners import teacher

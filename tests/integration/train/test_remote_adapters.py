@@ -29,6 +29,7 @@ def learn(environment: VecEnv) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in model.policy.state_dict().items()}
 
 
+@pytest.mark.slow
 def test_sb3_learns_the_same_weights_over_the_wire(service: ServiceProcess) -> None:
     here = learn(TaskVecEnv(load_task(TASK), WORLDS, num_threads=1))
     remote = RemoteVecEnv(RemoteVectorEnv(service.url, TASK, WORLDS, training=True))

@@ -121,6 +121,7 @@ def test_the_road_of_a_new_task(
         rederive(Path("again/validation"), members, replays=1)
 
 
+@pytest.mark.slow
 def test_a_twin_moves_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -104,6 +104,7 @@ def test_the_id_is_the_hash_of_what_the_run_was_started_with(runs: Path) -> None
     assert facts["public_key"] == key.public_key().public_bytes_raw().hex()
 
 
+@pytest.mark.slow
 def test_a_resumed_session_is_in_the_provenance(runs: Path) -> None:
     told = provenance_of(policy_of(runs / "a"))
     assert told["generators"] == "none, 1"

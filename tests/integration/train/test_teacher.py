@@ -49,6 +49,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_a_network_commands_what_its_teacher_does(brief: None, cartpole: Task, spring: Path) -> None:
     trainer = Trainer(cartpole, replace(preset_for("cartpole-swingup"), **SMALL))
     policy = OnnxPolicy.load(spring)

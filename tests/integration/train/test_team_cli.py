@@ -53,6 +53,7 @@ def test_each_robot_has_a_usual_run_folder(folder: Path) -> None:
     assert first != second
 
 
+@pytest.mark.slow
 def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
     folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -236,6 +236,7 @@ def test_it_can_be_spoken_to(running: Running) -> None:
     running.end()
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_activated_meanwhile_takes_over(
     running: Running, site: Site, folder: Path, workshop: SampleSigners
 ) -> None:

@@ -127,6 +127,7 @@ def grown(workshop: Workshop, small: bytes, data: bytes, folder: Path, now: str)
     return outcome, int(size), int(growth)
 
 
+@pytest.mark.slow
 def test_a_large_bundle_is_held_once(
     workshop: Workshop, complete: bytes, make_onnx: Callable[..., bytes], tmp_path: Path, now: Any
 ) -> None:

@@ -200,6 +200,7 @@ def test_degrees_are_noticed_by_the_limits(
     assert "degree" in only_line(capsys)
 
 
+@pytest.mark.slow
 def test_an_unfit_recording_is_left_out_and_the_others_are_used(
     pendulum: Robot, bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_graph_quantised_after_the_run_leaves_its_verdict_as_it_is(
         rederive(report, later, task=TASK)
 
 
+@pytest.mark.slow
 def test_the_record_holds_the_reference(write_policy: Writer, run: Callable[[Path], Path]) -> None:
     reference = write_policy("tuned/reference")
     stated = {

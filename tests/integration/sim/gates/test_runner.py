@@ -223,6 +223,7 @@ def test_on_ray_a_worker_that_is_killed_is_replaced_and_the_verdict_is_the_same(
     assert together.model_copy(update={"created": alone.created}) == alone
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_where_it_was(
     bench: Any, write_policy: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ def test_what_cannot_be_served(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_first_token_closes_a_running_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_service(tmp_path / "data", workers=0) as service:
         jobs = f"{service.url}/v1/jobs"

@@ -122,6 +122,7 @@ def test_a_stage_is_read_back(service: ServiceProcess, session: RemoteSession, t
         assert list(mesh.GetFaceVertexIndicesAttr().Get()) == shape.faces.ravel().tolist()
 
 
+@pytest.mark.slow
 def test_only_the_latest_is_kept_and_only_for_the_owner(
     service: ServiceProcess, session: RemoteSession, tmp_path: Path
 ) -> None:

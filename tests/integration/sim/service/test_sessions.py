@@ -234,6 +234,7 @@ def test_a_vector_environment_over_the_wire(service: ServiceProcess) -> None:
     environment.close()
 
 
+@pytest.mark.slow
 def test_a_second_service_cannot_take_the_folder(service: ServiceProcess, tmp_path: Path) -> None:
     second = ServiceProcess(service.data)
     with pytest.raises(PhysaiError, match=r"another service uses .*; stop it, or choose another --data"):

@@ -80,6 +80,7 @@ def test_only_with_the_address(service: ServiceProcess, session: RemoteSession) 
     assert httpx.post(f"{service.url}/v1/sessions/none/view").status_code == 404
 
 
+@pytest.mark.slow
 def test_the_same_session_has_one_view(service: ServiceProcess, session: RemoteSession) -> None:
     assert open_view(service, session) == open_view(service, session)
 

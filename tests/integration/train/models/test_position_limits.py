@@ -206,6 +206,7 @@ def test_memory_that_was_never_started_is_not_read() -> None:
     assert target["joint_pos_target"].numpy().tolist() == [[0.0, 0.0]]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_exported_graph_computes_the_same() -> None:
     """At full and turning commands, all of the rule's cases; all that differs is the rounding of a steep network."""
@@ -231,6 +232,7 @@ def test_the_exported_graph_computes_the_same() -> None:
     assert max(seen) == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("tensorrt_rtx") is None, reason="tensorrt-rtx is not installed, so no engine can be built"
 )

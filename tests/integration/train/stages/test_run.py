@@ -61,6 +61,7 @@ def test_until_runs_a_stage_and_those_it_needs(six: Path) -> None:
     assert states(run(six, "--until", "left")) == {"both": "done", "left": "done"}
 
 
+@pytest.mark.slow
 def test_a_stage_runs_again_when_asked_for_and_what_follows_only_if_it_differs(six: Path) -> None:
     run(six)
     assert {name for name, state in states(run(six, "--again", "both")).items() if state == "done"} == {"both"}
@@ -81,6 +82,7 @@ def test_what_a_single_stage_needs_may_have_been_made_on_a_larger_computer(tmp_p
     assert states(run(file, "--until", "small", "--cpus", "1")) == {"large": "cached", "small": "done"}
 
 
+@pytest.mark.slow
 def test_a_failure_ends_what_needs_it_and_nothing_else(six: Path) -> None:
     (six.parent / "b.json").write_text("{}")
     done = run(six)
@@ -129,6 +131,7 @@ def test_a_stage_that_writes_into_its_input_fails_and_the_input_stays_as_it_was(
     assert states(run(file, "--until", "keys")) == {"keys": "cached"}
 
 
+@pytest.mark.slow
 def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
     """A column map beside a recording changes what the verb says, so it must be part of an input or unseen."""
     recordings = tmp_path / "recordings"
