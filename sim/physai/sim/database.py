@@ -2,12 +2,20 @@
 
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from physai.sdk.base.errors import PhysaiError
 
 DIALECTS = ("sqlite", "postgresql")
+_PATIENCE = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""libpq's limits: 5 s to connect, and 20 s until a server that went away without a word counts as gone."""
 BUSY_S = 30.0
 """How long a writer waits for another one in SQLite [s]."""
 
@@ -22,7 +30,8 @@ def connect(url: str) -> Engine:
         PhysaiError: the URL is malformed, or of another kind of database.
     """
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        server = make_url(url).get_backend_name() == "postgresql"
+        engine = create_engine(url, pool_pre_ping=True, connect_args=_PATIENCE if server else {})
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         ways = "sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME"
         raise PhysaiError(f"database URL {url!r:.200} cannot be used: {error}; give {ways}") from error

@@ -15,6 +15,8 @@ from physai.sim.client.errors import ServiceError
 ATTEMPTS = 5
 """Attempts of a request that changes nothing, or that may be sent twice."""
 RETRY_S = 0.5
+AWAY = "storage"
+"""Kind of the problem that the service's database or disk is away, which passes."""
 TIMEOUT_S = 30.0
 
 
@@ -35,7 +37,7 @@ def request(
         base_url: address of the service, such as http://127.0.0.1:8800.
         path: path below it.
         access_token: token of the service, if it needs one.
-        attempts: how often to send the request as long as nothing answers.
+        attempts: how often to send the request as long as nothing answers, or the service cannot store anything now.
         timeout: longest silence [s].
         options: see `httpx.request`.
 
@@ -52,7 +54,12 @@ def request(
                 time.sleep(RETRY_S * attempt)
                 continue
             raise ServiceError(f"{base_url} cannot be reached: {error or type(error).__name__}") from error
-        return _content(answer)
+        try:
+            return _content(answer)
+        except ServiceError as error:
+            if error.kind != AWAY or attempt == attempts:
+                raise
+            time.sleep(RETRY_S * attempt)
     raise AssertionError("attempts is at least 1")
 
 
@@ -178,14 +185,15 @@ class ServiceClient:
                 for event in self._stream(job_id, last):
                     last, failures = event["id"], 0
                     yield event
-            except httpx.TransportError as error:
+                if self.job(job_id)["ended"] is not None:
+                    return
+            except (httpx.TransportError, ServiceError) as error:
+                if isinstance(error, ServiceError) and error.kind not in (AWAY, "unreachable"):
+                    raise
                 failures += 1
                 if failures > ATTEMPTS * 4:
                     raise ServiceError(f"{self.base_url} cannot be reached: {error}") from error
                 time.sleep(RETRY_S * min(failures, 10))
-                continue
-            if self.job(job_id)["ended"] is not None:
-                return
 
     def _stream(self, job_id: str, after: int) -> Iterator[dict[str, Any]]:
         headers = {"last-event-id": str(after)} | ({"authorization": f"Bearer {self._token}"} if self._token else {})

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,12 +25,13 @@ from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
 from physai.sim.service.observe.audit import AuditLog
 from physai.sim.service.observe.metrics import ServiceCollector
+from physai.sim.service.observe.readiness import Readiness
 from physai.sim.service.observe.requests import ObserveRequests
 from physai.sim.service.observe.routes import observe_routes
 from physai.sim.service.openenv.routes import openenv_routes
 from physai.sim.service.page.routes import page_routes
 from physai.sim.service.preferences.routes import preference_routes
-from physai.sim.service.problems import DOCUMENTED, REQUEST_ID, ProblemError, answer
+from physai.sim.service.problems import DOCUMENTED, ProblemError, answer, storage_away
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.installation_routes import installation_routes
 from physai.sim.service.registry.installations import Installations
@@ -79,7 +80,10 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         runner.start()
-        tasks = [asyncio.create_task(_reap(manager)), asyncio.create_task(_play(manager, threads))]
+        tasks = [
+            asyncio.create_task(repeat(lambda: _reap(manager), REAP_PERIOD_S)),
+            asyncio.create_task(repeat(lambda: _play(manager, threads), PLAY_PERIOD_S)),
+        ]
         yield
         for task in tasks:
             task.cancel()
@@ -108,23 +112,28 @@ def create_app(
     app.include_router(job_routes(jobs, blobs, registry, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(preference_routes(settings.preferences, settings.preferences_robot))
-    app.include_router(observe_routes(engine, metrics, audit))
+    app.include_router(observe_routes(Readiness(engine, blobs, runner), metrics, audit))
     return app
 
 
 async def _play(manager: SessionManager, threads: ThreadPoolExecutor) -> None:
     loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(PLAY_PERIOD_S)
-        playing = [session for session in manager.all() if session.playing]
-        if playing:
-            await asyncio.gather(*(loop.run_in_executor(threads, session.advance) for session in playing))
+    playing = [session for session in manager.all() if session.playing]
+    await asyncio.gather(*(loop.run_in_executor(threads, session.advance) for session in playing))
 
 
 async def _reap(manager: SessionManager) -> None:
+    manager.reap()
+
+
+async def repeat(step: Callable[[], Awaitable[None]], period_s: float) -> None:
+    """Takes a step again and again until it is cancelled; an error of one does not end it."""
     while True:
-        await asyncio.sleep(REAP_PERIOD_S)
-        manager.reap()
+        await asyncio.sleep(period_s)
+        try:
+            await step()
+        except Exception:
+            log.exception("an error in the background; the service goes on")
 
 
 def _answer_with_problems(app: FastAPI) -> None:
@@ -135,9 +144,7 @@ def _answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(SQLAlchemyError)
     @app.exception_handler(OSError)
     async def unusable(_: Request, error: Exception) -> JSONResponse:
-        log.error("request %s: %s", REQUEST_ID.get(), error)
-        text = "the service cannot store or read its data now; its log says why, and whether its disk is full"
-        return answer(ProblemError(503, "storage", text))
+        return answer(storage_away(error))
 
     @app.exception_handler(Exception)
     async def defect(_: Request, error: Exception) -> JSONResponse:

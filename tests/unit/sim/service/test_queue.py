@@ -39,7 +39,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.jobs.append(job)
         self.ends[job] = []
 
-    @rule(worker=st.sampled_from(["a:1", "b:2"]))
+    @rule(worker=st.sampled_from(["a:1", "a:12", "b:2"]))
     def claim(self, worker: str) -> None:
         waiting = [job for job in reversed(self.queue.all()) if job["state"] == "queued"]
         claim = self.queue.claim(worker)
@@ -83,9 +83,10 @@ class QueueMachine(RuleBasedStateMachine):
         if held and after in ENDED:
             self.ends[claim.job_id].append(after)
 
-    @rule(worker=st.sampled_from(["a:", "b:2", "c:"]))
-    def workers_die(self, worker: str) -> None:
-        lost = [job["id"] for job in self.queue.all(state="running") if job["worker"].startswith(worker)]
+    @rule(dead=st.sampled_from([("a", "a:1", "a:12"), ("a:1",), ("b:2",), ("c",)]))
+    def workers_die(self, dead: tuple[str, ...]) -> None:
+        worker = dead[0]
+        lost = [job["id"] for job in self.queue.all(state="running") if job["worker"] in dead]
         assert self.queue.release(worker) == len(lost)
         assert all(self.queue.get(job)["state"] == "queued" for job in lost)
 

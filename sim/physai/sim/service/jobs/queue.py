@@ -101,11 +101,19 @@ class JobQueue:
             _note(session, row.id, "state", "queued")
             return row.id
 
-    def claim(self, worker: str) -> Claim | None:
-        """Takes the oldest job that waits, or whose worker stopped reporting; None if there is none."""
+    def claim(self, worker: str, *, silent: bool = True) -> Claim | None:
+        """Takes the oldest job that waits; None if there is none.
+
+        Args:
+            worker: who takes it.
+            silent: also take a job whose worker stopped reporting. It may be unable to, as others, while the database
+                is away.
+        """
         with Session(self._engine) as session, session.begin():
             now = time.time()
-            free = or_(JobRow.state == "queued", and_(JobRow.state == "running", JobRow.lease_until < now))
+            free = JobRow.state == "queued"
+            if silent:
+                free = or_(free, and_(JobRow.state == "running", JobRow.lease_until < now))
             # Other workers of PostgreSQL skip the row instead of waiting; SQLite has one writer at a time anyway.
             wanted = select(JobRow).where(free).order_by(JobRow.created).limit(1).with_for_update(skip_locked=True)
             row = session.scalar(wanted)
@@ -178,10 +186,16 @@ class JobQueue:
                 row.error = f"its process died {row.crashes} times; see its log"
             _note(session, row.id, "state", row.state)
 
-    def release(self, worker_prefix: str) -> int:
-        """Returns the jobs of workers that are known to be dead to the queue; returns their number."""
+    def release(self, worker: str) -> int:
+        """Returns the jobs of workers that are known to be dead to the queue; returns their number.
+
+        Args:
+            worker: name of the worker, or its beginning up to a colon.
+        """
         with Session(self._engine) as session, session.begin():
-            gone = and_(JobRow.state == "running", JobRow.worker.startswith(worker_prefix, autoescape=True))
+            # Worker 12 is not worker 123.
+            named = or_(JobRow.worker == worker, JobRow.worker.startswith(f"{worker}:", autoescape=True))
+            gone = and_(JobRow.state == "running", named)
             released = update(JobRow).where(gone).values(state="queued", worker=None, lease_until=None)
             return _changed(session.execute(released))
 
