@@ -169,6 +169,10 @@ class ServiceClient:
         """A job, its result and its artefacts."""
         return self._get(f"/v1/jobs/{job_id}")
 
+    def jobs(self) -> list[dict[str, Any]]:
+        """Jobs, newest first."""
+        return self._get("/v1/jobs", params={"limit": 1000})
+
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Cancels a job."""
         return self._post(f"/v1/jobs/{job_id}/cancel", {}, attempts=ATTEMPTS)
