@@ -241,6 +241,8 @@ def play_outages(folder: Path, kind: str, number: int, *, longest_s: float, seed
                     if during is not None:
                         during.start()
                     time.sleep(length)
+                    if length > 1.0 and ready(service):
+                        load.failures.append(f"ready without its store, {length:.1f} s into outage {index}")
                     store.give()
                     given = time.monotonic()
                     until(lambda: ready(service), said=lambda: service.log.read_text("utf-8", "replace")[-3000:])
