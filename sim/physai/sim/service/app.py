@@ -20,6 +20,7 @@ from physai.sim.service.auth.access import Access, is_loopback
 from physai.sim.service.auth.bodies import GuardBodies
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.store import bind_store
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
@@ -49,6 +50,7 @@ log = logging.getLogger("physai.service")
 
 REAP_PERIOD_S = 1.0
 PLAY_PERIOD_S = 0.01
+CLEAR_PERIOD_S = 600.0
 
 
 def create_app(
@@ -65,10 +67,14 @@ def create_app(
         rewards: rewards of OpenEnv's episodes in place of the task's, by its name; they stay the caller's.
 
     Raises:
-        PhysaiError: the database cannot be used.
+        PhysaiError: the database cannot be used, or is not that of the data folder.
     """
     engine = open_database(settings.database)
+    settings.data.mkdir(parents=True, exist_ok=True)
+    bind_store(engine, settings.data)
     blobs = BlobStore(settings.data / "blobs")
+    # Workers on other computers may be storing results.
+    blobs.clear_incoming(uploads=True)
     registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)
@@ -83,6 +89,7 @@ def create_app(
         tasks = [
             asyncio.create_task(repeat(lambda: _reap(manager), REAP_PERIOD_S)),
             asyncio.create_task(repeat(lambda: _play(manager, threads), PLAY_PERIOD_S)),
+            asyncio.create_task(repeat(lambda: asyncio.to_thread(blobs.clear_incoming, uploads=False), CLEAR_PERIOD_S)),
         ]
         yield
         for task in tasks:

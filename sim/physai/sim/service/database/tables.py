@@ -105,6 +105,14 @@ class InstallationRow(Base):
     """Name of the token."""
 
 
+class StoreRow(Base):
+    """The store that this database and one data folder are the two halves of; one row."""
+
+    __tablename__ = "store"
+
+    id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+
+
 class TokenRow(Base):
     """An access token; only its hash is stored."""
 

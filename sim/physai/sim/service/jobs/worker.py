@@ -27,6 +27,7 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 
 from physai.sdk.base.isolation import die_with_parent
 from physai.sim.database import connect
+from physai.sim.service.database.store import require_store
 from physai.sim.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.sim.service.jobs.kinds import INPUT, KINDS, OUTPUT
 from physai.sim.service.jobs.queue import LEASE_S, Artefact, Claim, JobQueue
@@ -299,7 +300,10 @@ def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
     if not die_with_parent(parent):
         return 1
     name = f"{node}:{parent}:{os.getpid()}"
-    worker = Worker(JobQueue(connect(url)), BlobStore(data / "blobs"), data / "jobs", name, device=device)
+    engine = connect(url)
+    # On another computer the folder of this path may be another one.
+    require_store(engine, data)
+    worker = Worker(JobQueue(engine), BlobStore(data / "blobs"), data / "jobs", name, device=device)
 
     def stop(_: int, __: FrameType | None) -> None:
         worker.stopping = True

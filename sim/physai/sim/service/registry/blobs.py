@@ -5,8 +5,8 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import tempfile
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
 from pathlib import Path
 from typing import IO
@@ -17,6 +17,9 @@ from physai.sim.service.problems import ProblemError
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 2**20
+_UPLOAD = "upload-"
+UNFINISHED_S = 3600.0
+"""A file that nobody has written to for this long is not finished any more [s]."""
 ROOM_BYTES = 2**16
 """What the disk has to take, to count as usable."""
 
@@ -90,7 +93,7 @@ class BlobStore:
         self, stream: AsyncIterable[bytes], limit: int, heard: Callable[[bytes], None]
     ) -> tuple[Path, int]:
         size = 0
-        with self._new_file() as file:
+        with self._new_file(_UPLOAD) as file:
             async for chunk in stream:
                 size += len(chunk)
                 if size > limit:
@@ -100,9 +103,9 @@ class BlobStore:
         return Path(file.name), size
 
     @contextlib.contextmanager
-    def _new_file(self) -> Generator[IO[bytes]]:
+    def _new_file(self, prefix: str = "put-") -> Generator[IO[bytes]]:
         """A file that is durable at the end of the block; removed if the block fails."""
-        with tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=self._incoming, prefix=prefix, delete=False) as file:
             try:
                 yield file
                 file.flush()
@@ -111,10 +114,16 @@ class BlobStore:
                 Path(file.name).unlink(missing_ok=True)
                 raise
 
-    def clear_incoming(self) -> None:
-        """Deletes uploads that a killed service left unfinished."""
-        shutil.rmtree(self._incoming)
-        self._incoming.mkdir()
+    def clear_incoming(self, *, uploads: bool) -> None:
+        """Deletes files that a killed process left unfinished.
+
+        Args:
+            uploads: all uploads, which no service receives now; else only what is too old to be still received.
+        """
+        for path in self._incoming.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if (uploads and path.name.startswith(_UPLOAD)) or time.time() - path.stat().st_mtime > UNFINISHED_S:
+                    path.unlink()
 
     def _adopt(self, file: Path, sha256: str) -> str:
         target = self._folder / sha256[:2] / sha256
