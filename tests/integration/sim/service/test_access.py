@@ -80,7 +80,9 @@ def test_only_hashes_are_stored(protected: tuple[ServiceProcess, dict[str, str]]
 def test_tokens_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["--data", str(tmp_path)]
     assert main(["sim", "tokens", "create", "ci", "--scope", "read", *data]) == 0
-    token = capsys.readouterr().out.splitlines()[0]
+    printed = capsys.readouterr()
+    token = printed.out.removesuffix("\n")
+    assert "This is shown once" in printed.err
     assert TokenStore(open_database(default_database(tmp_path))).find(token) == ("ci", "read")
     assert main(["sim", "tokens", "create", "ci", *data]) == 2
     assert "a token named 'ci' exists" in capsys.readouterr().err

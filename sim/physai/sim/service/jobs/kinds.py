@@ -168,7 +168,7 @@ class TrainSpec(JobSpec):
         # Time of earlier attempts counts, and the run keeps its number of iterations.
         budget = ["--time-budget-s", repr(self.time_budget_s)]
         export = [THEN, "export", OUTPUT, "--json", *robot]
-        if (folder / OUTPUT / "checkpoint.pt").exists():
+        if any((folder / OUTPUT / name).exists() for name in ("checkpoint.pt", "team.pt")):
             return ["train", "--resume", OUTPUT, "--json", *budget, *robot, *export]
         return [
             *("train", self.task, "--out", OUTPUT, "--json", *budget),

@@ -10,9 +10,10 @@ from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import Field
 
 from physai.sim.service.auth.access import Caller, requires
-from physai.sim.service.jobs.kinds import CalibrateSpec, JobSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
+from physai.sim.service.jobs.kinds import CalibrateSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
+from physai.sim.service.jobs.names import check_names
 from physai.sim.service.jobs.queue import ENDED, JobQueue
-from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
 from physai.sim.service.sessions.routes import Strict
@@ -83,11 +84,7 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, registry: Registry, *, limit: i
     def submit(body: Submit, caller: Caller) -> dict[str, Any]:
         """Adds a job to the queue."""
         caller.require("run")
-        spec = body.spec.model_dump(mode="json") | _twins_robot(body.spec, registry)
-        for sha256 in body.spec.inputs().values():
-            blobs.path(sha256)
-        if body.spec.uploaded_robot:
-            registry.robot_path(body.spec.uploaded_robot)
+        spec = body.spec.model_dump(mode="json") | check_names(body.spec, registry, blobs)
         return jobs.get(jobs.submit(body.kind, spec, by=caller.name, limit=limit, identifier=body.id))
 
     @router.get("", dependencies=[requires("read")])
@@ -137,22 +134,6 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, registry: Registry, *, limit: i
         )
 
     return router
-
-
-def _twins_robot(spec: JobSpec, registry: Registry) -> dict[str, str]:
-    """What the twin of an uploaded robot adds to a specification: that robot.
-
-    Raises:
-        ProblemError: the twin is not registered, or is of another robot.
-    """
-    twin: str | None = getattr(spec, "twin", None)
-    if twin is None:
-        return {}
-    # Any stored file could name a path of this machine as its robot; a registered twin does not.
-    robot = registry.get("twin", twin).get("robot_sha256")
-    if spec.uploaded_robot not in (None, robot):
-        raise invalid(f"the twin {twin[:12]} is of the robot {str(robot)[:12]}, not of {spec.uploaded_robot:.12}")
-    return {"robot": robot} if robot else {}
 
 
 async def _follow(jobs: JobQueue, job_id: str, after: int) -> AsyncGenerator[str]:
