@@ -4,7 +4,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,8 @@ from physai.sim.client.errors import ServiceError
 ATTEMPTS = 5
 """Attempts of a request that changes nothing, or that may be sent twice."""
 RETRY_S = 0.5
+PAGE = 500
+"""Jobs that are listed with one request."""
 AWAY = "storage"
 """Kind of the problem that the service's database or disk is away, which passes."""
 TIMEOUT_S = 30.0
@@ -169,9 +171,25 @@ class ServiceClient:
         """A job, its result and its artefacts."""
         return self._get(f"/v1/jobs/{job_id}")
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """Jobs, newest first."""
-        return self._get("/v1/jobs", params={"limit": 1000})
+    def jobs(self, *, state: str | None = None) -> Iterator[dict[str, Any]]:
+        """All jobs, newest first, fetched as they are asked for.
+
+        Args:
+            state: `queued`, `running`, `succeeded`, `failed` or `cancelled`; None for all.
+        """
+        choice = {} if state is None else {"state": state}
+        before: dict[str, str] = {}
+        while page := self._get("/v1/jobs", params={"limit": PAGE} | choice | before):
+            yield from page
+            before = {"before": page[-1]["id"]}
+
+    def validations(self, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The job of the latest finished validation of each policy that has one, by the policy's hash."""
+        found: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(policies), 100):
+            params = {"policy": list(policies[start : start + 100])}
+            found |= {job["spec"]["policy"]: job for job in self._get("/v1/jobs/validations", params=params)}
+        return found
 
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Cancels a job."""

@@ -176,3 +176,36 @@ def test_events_tell_a_jobs_story(queue: JobQueue) -> None:
     events = queue.events(job)
     assert [event["text"] for event in events] == ["queued", "running, attempt 1", "half way", "succeeded"]
     assert queue.events(job, after=events[2]["id"]) == events[3:]
+
+
+def test_all_jobs_are_listed_page_by_page_also_of_one_moment(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [queue.submit("play", {"number": number}) for number in range(3)]
+    monkeypatch.setattr(queue_module.time, "time", lambda: 2e9)
+    jobs += [queue.submit("play", {"number": number}) for number in range(4)]
+    listed: list[str] = []
+    while page := queue.all(before=listed[-1] if listed else None, limit=2):
+        listed += [job["id"] for job in page]
+    assert sorted(listed) == sorted(jobs)
+    assert listed[4:] == jobs[2::-1]
+    with pytest.raises(ProblemError, match="does not exist"):
+        queue.all(before="0" * 16)
+
+
+def test_a_policys_validation_is_found_whatever_came_after_it(queue: JobQueue) -> None:
+    judged, other, never = ("a" * 64, "b" * 64, "c" * 64)
+
+    def run(kind: str, policy: str, state: str) -> str:
+        job = queue.submit(kind, {"policy": policy})
+        claim = queue.claim("w")
+        assert claim is not None
+        assert queue.end(claim, state, result={"document": {"outcome": "PASS"}})
+        return job
+
+    run("validate", judged, "succeeded")
+    latest, others = run("validate", judged, "succeeded"), run("validate", other, "succeeded")
+    for state in ("failed", "cancelled"):
+        run("validate", judged, state)
+    for _ in range(5):
+        run("play", judged, "succeeded")
+    assert {job["id"] for job in queue.validations([judged, other, never])} == {latest, others}
+    assert queue.validations([never]) == []

@@ -9,10 +9,11 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, and_, func, or_, select, update
+from sqlalchemy import Engine, and_, func, or_, select, tuple_, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -27,6 +28,7 @@ MAX_CRASHES = 3
 IDENTIFIER = re.compile("[0-9a-f]{16,32}")
 MAX_EVENT_CHARACTERS = 2000
 ENDED = ("succeeded", "failed", "cancelled")
+_NEWEST = (JobRow.created.desc(), JobRow.id.desc())
 STATES = ("queued", "running", *ENDED)
 
 
@@ -92,6 +94,7 @@ class JobQueue:
                 id=identifier or secrets.token_hex(8),
                 kind=kind,
                 spec=json.dumps(spec),
+                policy=spec.get("policy"),
                 state="queued",
                 created=time.time(),
                 submitted_by=by,
@@ -238,11 +241,34 @@ class JobQueue:
             artefacts = [{"name": a.name, "sha256": a.sha256, "size": a.size} for a in found]
             return _as_json(row) | {"artefacts": artefacts}
 
-    def all(self, *, state: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Jobs as JSON objects, newest first."""
+    def all(self, *, state: str | None = None, before: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Jobs as JSON objects, newest first.
+
+        Args:
+            state: of these only.
+            before: jobs that were submitted before this one.
+            limit: greatest number of them.
+
+        Raises:
+            ProblemError: there is no job `before`.
+        """
+        wanted = select(JobRow).order_by(*_NEWEST).limit(limit)
+        if state is not None:
+            wanted = wanted.where(JobRow.state == state)
         with Session(self._engine) as session:
-            wanted = select(JobRow).order_by(JobRow.created.desc()).limit(limit)
-            return [_as_json(row) for row in session.scalars(wanted.where(JobRow.state == state) if state else wanted)]
+            if before is not None:
+                row = _find(session, before)
+                wanted = wanted.where(tuple_(JobRow.created, JobRow.id) < tuple_(row.created, row.id))
+            return [_as_json(row) for row in session.scalars(wanted)]
+
+    def validations(self, policies: Sequence[str]) -> list[dict[str, Any]]:
+        """The latest finished validation of each of these policies, as JSON objects; of some there may be none."""
+        place = func.row_number().over(partition_by=JobRow.policy, order_by=_NEWEST).label("place")
+        finished = (JobRow.kind == "validate", JobRow.state == "succeeded", JobRow.policy.in_(policies))
+        ranked = select(JobRow.id, place).where(*finished).subquery()
+        wanted = select(JobRow).join(ranked, JobRow.id == ranked.c.id).where(ranked.c.place == 1)
+        with Session(self._engine) as session:
+            return [_as_json(row) for row in session.scalars(wanted)]
 
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import Field
 
+from physai.sdk.evidence.verdict import Sha256
 from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.jobs.kinds import CalibrateSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
 from physai.sim.service.jobs.names import check_names
@@ -89,10 +91,24 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, registry: Registry, *, limit: i
 
     @router.get("", dependencies=[requires("read")])
     def list_jobs(
-        state: State | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+        response: Response,
+        state: State | None = None,
+        before: Annotated[str | None, Query(description="only jobs that were submitted before this one")] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> list[dict[str, Any]]:
-        """Jobs, newest first."""
-        return jobs.all(state=state, limit=limit)
+        """Jobs, newest first; where there are more, the header `link` (rel="next") has the address of the next page."""
+        found = jobs.all(state=state, before=before, limit=limit + 1)
+        if len(found) > limit:
+            more = {"limit": str(limit), "before": found[limit - 1]["id"]} | ({"state": state} if state else {})
+            response.headers["link"] = f'</v1/jobs?{urlencode(more)}>; rel="next"'
+        return found[:limit]
+
+    @router.get("/validations", dependencies=[requires("read")])
+    def list_validations(
+        policy: Annotated[list[Sha256], Query(max_length=100, description="hash of a policy; may be given again")],
+    ) -> list[dict[str, Any]]:
+        """The latest finished validation of each policy that has one, however many jobs came after it."""
+        return jobs.validations(policy)
 
     @router.get("/{job_id}", dependencies=[requires("read")])
     def get_job(job_id: str) -> dict[str, Any]:
