@@ -18,6 +18,7 @@ from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from physai.sim.database import reading
 from physai.sim.service.database.tables import ArtefactRow, JobEventRow, JobRow
 from physai.sim.service.problems import ProblemError
 
@@ -235,8 +236,8 @@ class JobQueue:
         Raises:
             ProblemError: there is no such job.
         """
-        with Session(self._engine) as session:
-            row = _find(session, job_id)
+        with Session(reading(self._engine)) as session:
+            row = _find(session, job_id, lock=False)
             found = session.scalars(select(ArtefactRow).where(ArtefactRow.job_id == job_id).order_by(ArtefactRow.name))
             artefacts = [{"name": a.name, "sha256": a.sha256, "size": a.size} for a in found]
             return _as_json(row) | {"artefacts": artefacts}
@@ -255,9 +256,9 @@ class JobQueue:
         wanted = select(JobRow).order_by(*_NEWEST).limit(limit)
         if state is not None:
             wanted = wanted.where(JobRow.state == state)
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             if before is not None:
-                row = _find(session, before)
+                row = _find(session, before, lock=False)
                 wanted = wanted.where(tuple_(JobRow.created, JobRow.id) < tuple_(row.created, row.id))
             return [_as_json(row) for row in session.scalars(wanted)]
 
@@ -267,18 +268,18 @@ class JobQueue:
         finished = (JobRow.kind == "validate", JobRow.state == "succeeded", JobRow.policy.in_(policies))
         ranked = select(JobRow.id, place).where(*finished).subquery()
         wanted = select(JobRow).join(ranked, JobRow.id == ranked.c.id).where(ranked.c.place == 1)
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             return [_as_json(row) for row in session.scalars(wanted)]
 
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             counted = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
             return dict.fromkeys(STATES, 0) | dict(row.tuple() for row in counted)
 
     def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """Progress of a job after an event's number, oldest first."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             wanted = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.id > after)
             rows = session.scalars(wanted.order_by(JobEventRow.id).limit(limit))
             return [{"id": row.id, "time": row.time, "kind": row.kind, "text": row.text} for row in rows]
@@ -293,9 +294,10 @@ def _changed(result: Any) -> int:
     return result.rowcount
 
 
-def _find(session: Session, job_id: str) -> JobRow:
+def _find(session: Session, job_id: str, *, lock: bool = True) -> JobRow:
+    wanted = select(JobRow).where(JobRow.id == job_id)
+    wanted = wanted.with_for_update() if lock else wanted
     # Not every text is one that PostgreSQL can look for.
-    wanted = select(JobRow).where(JobRow.id == job_id).with_for_update()
     row = session.scalar(wanted) if IDENTIFIER.fullmatch(job_id) else None
     if row is None:
         raise ProblemError(404, "unknown-job", f"job {job_id[:40]!r} does not exist; see /v1/jobs")

@@ -17,6 +17,7 @@ from physai.sdk.evidence.verdict import load_verdict
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import MAX_POLICY_BYTES, POLICY_FILE, PROVENANCE_PREFIX, parse_header
 from physai.sdk.signing.sign import read_claims
+from physai.sim.database import reading
 from physai.sim.robots import load_robot, robot_names
 from physai.sim.service.database.tables import EntryRow
 from physai.sim.service.problems import ProblemError, invalid
@@ -144,7 +145,7 @@ class Registry:
     def all(self, kind: EntryKind, *, prefix: str = "") -> list[Facts]:
         """Entries of a kind whose hash begins with `prefix`, newest first."""
         wanted = select(EntryRow).where(EntryRow.kind == kind, EntryRow.sha256.startswith(prefix, autoescape=True))
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             return [_as_json(row) for row in session.scalars(wanted.order_by(EntryRow.created.desc()))]
 
     def get(self, kind: EntryKind, sha256: str) -> Facts:
@@ -153,7 +154,7 @@ class Registry:
         Raises:
             ProblemError: there is none with this hash.
         """
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             row = session.get(EntryRow, (sha256, kind))
             if row is None:
                 path = "/v1/robots" if kind == "robot" else f"/v1/registry/{kind}"
