@@ -114,6 +114,20 @@ def postgres(folder: Path, programs: Path) -> Generator[str]:
         yield server.url
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for the name `twins`, and its private key."""
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-days", "2", "-subj", "/CN=twins", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
 def resting_policy(task: str = "cartpole-swingup") -> bytes:
     """A policy for a built-in task that never moves, written without training."""
     header = PolicyHeader(load_task(task).contract, {}, {"task": task})
