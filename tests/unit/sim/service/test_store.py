@@ -5,11 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.service.database.engine import open_database
+from physai.sim.database import connect
+from physai.sim.service.database.engine import MIGRATIONS, open_database
 from physai.sim.service.database.store import STORE_FILE, bind_store, require_store
 from physai.sim.service.database.tables import EntryRow, StoreRow
 from physai.sim.service.jobs.queue import JobQueue
@@ -84,6 +87,25 @@ def test_those_of_an_older_version_are_joined_if_the_folder_has_what_the_databas
     else:
         with pytest.raises(PhysaiError, match="start with the --data and the --db that were used together before"):
             bind_store(engine, data)
+
+
+def test_tables_of_an_older_version_are_brought_up_to_date(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/old.db"
+    engine, config = connect(url), Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        for number, spec in enumerate((f'{{"policy": "{"a" * 64}"}}', '{"task": "x"}')):
+            values = f"'{number:016d}', 'validate', '{spec}', 'succeeded', 0, 0, 0, 1.0, '{{}}', ''"
+            names = "id, kind, spec, state, attempt, crashes, cancel, created, result, submitted_by"
+            connection.exec_driver_sql(f"INSERT INTO jobs ({names}) VALUES ({values})")
+    data = folder(tmp_path / "data")
+    BlobStore(data / "blobs").put(b"of that version")
+    bind_store(open_database(url), data)
+    jobs = JobQueue(open_database(url))
+    assert [job["id"] for job in jobs.validations(["a" * 64])] == ["0" * 16]
+    assert [job["id"] for job in jobs.all()] == [f"{1:016d}", "0" * 16]
 
 
 def test_jobs_do_not_go_to_an_empty_folder(tmp_path: Path, engine: Engine) -> None:
