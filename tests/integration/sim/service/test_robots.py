@@ -51,7 +51,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProces
 
 
 def upload(service: ServiceProcess, data: bytes, **query: str) -> httpx.Response:
-    return httpx.post(f"{service.url}/v1/robots", params=query, content=data, timeout=120.0)
+    return httpx.post(f"{service.url}/v1/robots", params=query, content=data, timeout=300.0)
 
 
 def added(service: ServiceProcess, data: bytes, **query: str) -> dict[str, Any]:
@@ -294,10 +294,3 @@ def test_a_robot_that_takes_long_lets_others_pass(service: ServiceProcess) -> No
     # Small enough to be stored, it would be so on a fast processor before the others had their turn.
     assert "the compiled robot has nbuffer" in answers[0].text
     assert passed >= 2
-
-
-def test_a_robot_whose_steps_take_long_is_refused_after_the_first(service: ServiceProcess) -> None:
-    box = '<geom type="box" size=".1 .1 .1" mass="1"/>'
-    crowd = "".join(f'<body name="b{i}"><joint name="j{i}" axis="0 1 0"/>{box}</body>' for i in range(60))
-    answer = upload(service, mjcf(crowd, before='<size memory="100M"/>'))
-    assert (answer.status_code, "a step takes" in answer.text) == (422, True), answer.text
