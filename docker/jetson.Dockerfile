@@ -28,6 +28,11 @@ COPY . .
 RUN python3 -m venv --system-site-packages /opt/physai \
     && /opt/physai/bin/pip install --no-cache-dir -c constraints.txt '.[robot]'
 
+# The group of the GPU's devices. The folders on the robot that are mounted belong to user 1000, too.
+RUN id 1000 >/dev/null 2>&1 && userdel --remove ubuntu; useradd --uid 1000 --create-home --groups video physai \
+    && mkdir -p /var/lib/physai /run/physai && chown physai /var/lib/physai /run/physai
+USER physai
+WORKDIR /home/physai
 ENV PATH=/opt/physai/bin:$PATH
 VOLUME /var/lib/physai
 ENTRYPOINT ["physai"]

@@ -1,5 +1,5 @@
 # The robot's programs with ONNX Runtime on the CPU, for amd64 and arm64: a robot without TensorRT, or a test of the
-# robot's side on a computer that emulates arm64 (docker/emulate.sh). For a Jetson with TensorRT see jetson.Dockerfile.
+# robot's side on a computer that emulates arm64 (.ci/arm64). For a Jetson with TensorRT see jetson.Dockerfile.
 #   docker/build.sh robot --platform linux/arm64
 # BASE is a Debian with Python 3.11 or newer; pin it by digest for builds that can be repeated.
 ARG BASE=debian:bookworm-slim

@@ -29,5 +29,10 @@ RUN cp -r /opt/physai/ros/colcon src && . /opt/ros/${ROS_DISTRO}/setup.sh \
 
 RUN printf '#!/bin/sh\nset -e\n. /opt/ros/%s/setup.sh\n. /opt/physai_ws/install/setup.sh\nexec "$@"\n' "${ROS_DISTRO}" \
         > /entry && chmod +x /entry
+# The limits above, not root, permit real-time scheduling and locked memory. ubuntu is user 1000 of the base.
+RUN id 1000 >/dev/null 2>&1 && userdel --remove ubuntu; useradd --uid 1000 --create-home physai \
+    && mkdir -p /var/lib/physai && chown physai /var/lib/physai
+USER physai
+WORKDIR /home/physai
 ENTRYPOINT ["/entry"]
 CMD ["ros2", "launch", "physai_ros", "policy.launch.py"]

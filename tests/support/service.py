@@ -5,13 +5,20 @@ import functools
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
 from physai.sdk.cli.main import main
+from physai.sdk.policy.header import PolicyHeader
 from physai.sim.service.process import ServiceProcess, free_port
+from physai.sim.tasks.registry import load_task
 
 
 def job_pids(data: Path) -> list[int]:
@@ -32,28 +39,109 @@ def postgres_folder() -> Path | None:
     return found[-1].parent if found else Path(which).parent if which else None
 
 
+class PostgresServer:
+    """A PostgreSQL in a folder directly below /tmp; not running yet."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        """Creates the files of the server."""
+        # PostgreSQL refuses to run as root; the tests of CI do.
+        self._as_user: list[str] = []
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("postgres")
+            self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        self._port = free_port()
+        self._folder, self._data = folder, folder / "data"
+        self._control = (str(programs / "pg_ctl"), "-D", str(self._data), "-w")
+        initdb = str(programs / "initdb")
+        self._run(initdb, "-D", str(self._data), "-U", "physai", "--auth=trust", "-E", "UTF8", "--no-sync")
+        self.url = f"postgresql+psycopg://physai@127.0.0.1:{self._port}/postgres"
+
+    def _run(self, *command: str) -> None:
+        subprocess.run([*self._as_user, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+    def start(self) -> None:
+        """Starts the server, and waits until it answers."""
+        options = f"-p {self._port} -k {self._folder} -c listen_addresses=127.0.0.1"
+        self._run(*self._control, "-l", str(self._folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stops it as a crash does: what is open breaks off, and the next start recovers from the log."""
+        self._run(*self._control, "-m", "immediate", "stop")
+
+    def _signal(self, number: signal.Signals) -> None:
+        postmaster = int((self._data / "postmaster.pid").read_text("utf-8").split()[0])
+        children = [
+            int(status.parent.name) for status in Path("/proc").glob("[0-9]*/stat") if _parent(status) == postmaster
+        ]
+        for pid in (postmaster, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def freeze(self) -> None:
+        """Stops its processes as they are: connections stay open, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets them go on."""
+        self._signal(signal.SIGCONT)
+
+
+def _parent(status: Path) -> int:
+    try:
+        return int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def running_postgres(folder: Path, programs: Path) -> Generator[PostgresServer]:
+    """A PostgreSQL of its own for as long as the block lasts."""
+    server = PostgresServer(folder, programs)
+    server.start()
+    try:
+        yield server
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError, OSError):
+            server.thaw()
+            server.stop()
+
+
 @contextlib.contextmanager
 def postgres(folder: Path, programs: Path) -> Generator[str]:
     """A PostgreSQL of its own in a folder directly below /tmp; yields its SQLAlchemy URL."""
-    # PostgreSQL refuses to run as root; the tests of CI do.
-    as_user: list[str] = []
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("postgres")
-        as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        os.chown(folder, user.pw_uid, user.pw_gid)
-    port = free_port()
-    data = folder / "data"
+    with running_postgres(folder, programs) as server:
+        yield server.url
 
-    def run(*command: str) -> None:
-        subprocess.run([*as_user, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
 
-    run(str(programs / "initdb"), "-D", str(data), "-U", "physai", "--auth=trust", "-E", "UTF8", "--no-sync")
-    control = (str(programs / "pg_ctl"), "-D", str(data), "-w")
-    run(*control, "-l", str(folder / "log"), "-o", f"-p {port} -k {folder} -c listen_addresses=127.0.0.1", "start")
-    try:
-        yield f"postgresql+psycopg://physai@127.0.0.1:{port}/postgres"
-    finally:
-        run(*control, "-m", "immediate", "stop")
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for the name `twins`, and its private key."""
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-days", "2", "-subj", "/CN=twins", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+def resting_policy(task: str = "cartpole-swingup") -> bytes:
+    """A policy for a built-in task that never moves, written without training."""
+    header = PolicyHeader(load_task(task).contract, {}, {"task": task})
+    (first, size), (target, width) = next(iter(header.inputs.items())), next(iter(header.outputs.items()))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", [first, "weight"], [target])],
+        "policy",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", s]) for n, s in header.inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", s]) for n, s in header.outputs.items()],
+        [onnx.numpy_helper.from_array(np.zeros((size, width), np.float32), "weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    helper.set_model_props(model, header.metadata())
+    return model.SerializeToString()
 
 
 def trained_policy(service: ServiceProcess, *, task: str = "cartpole-swingup", seed: int = 0) -> str:

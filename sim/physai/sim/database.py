@@ -2,12 +2,21 @@
 
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from physai.sdk.base.errors import PhysaiError
 
 DIALECTS = ("sqlite", "postgresql")
+_PATIENCE = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""libpq's limits: 5 s to connect, and 20 s until a server that went away without a word counts as gone."""
+_READING = "physai_reading"
 BUSY_S = 30.0
 """How long a writer waits for another one in SQLite [s]."""
 
@@ -22,7 +31,8 @@ def connect(url: str) -> Engine:
         PhysaiError: the URL is malformed, or of another kind of database.
     """
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        server = make_url(url).get_backend_name() == "postgresql"
+        engine = create_engine(url, pool_pre_ping=True, connect_args=_PATIENCE if server else {})
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         ways = "sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME"
         raise PhysaiError(f"database URL {url!r:.200} cannot be used: {error}; give {ways}") from error
@@ -36,7 +46,7 @@ def connect(url: str) -> Engine:
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
     # The driver's own transactions begin with the first write, by when another process may have written what was
-    # read before. SQLAlchemy's `begin` below takes the write lock first.
+    # read before. SQLAlchemy's `begin` below takes the write lock first, unless it is only for reading.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
@@ -44,5 +54,11 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
 
+def reading(engine: Engine) -> Engine:
+    """The same database for transactions that only read: in SQLite they neither wait for writers nor hold them up."""
+    return engine.execution_options(**{_READING: True})
+
+
 def _begin_immediate(connection: Any) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    read = connection.get_execution_options().get(_READING, False)
+    connection.exec_driver_sql("BEGIN" if read else "BEGIN IMMEDIATE")

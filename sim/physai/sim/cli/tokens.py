@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,9 +83,12 @@ def _create(store: TokenStore, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"name": arguments.name, "scope": arguments.scope, "token": token}))
     else:
+        # Nothing else goes to stdout: TOKEN=$(physai sim tokens create …) is the token.
+        print(token)
         print(
-            f"{token}\nThis is shown once; send it as `Authorization: Bearer …`, or set PHYSAI_TOKEN. "
-            "From now on the service answers nobody without a token."
+            "This is shown once; send it as `Authorization: Bearer …`, or set PHYSAI_TOKEN. "
+            "From now on the service answers nobody without a token.",
+            file=sys.stderr,
         )
     return 0
 

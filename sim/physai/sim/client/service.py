@@ -4,7 +4,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,10 @@ from physai.sim.client.errors import ServiceError
 ATTEMPTS = 5
 """Attempts of a request that changes nothing, or that may be sent twice."""
 RETRY_S = 0.5
+PAGE = 500
+"""Jobs that are listed with one request."""
+AWAY = "storage"
+"""Kind of the problem that the service's database or disk is away, which passes."""
 TIMEOUT_S = 30.0
 
 
@@ -35,7 +39,7 @@ def request(
         base_url: address of the service, such as http://127.0.0.1:8800.
         path: path below it.
         access_token: token of the service, if it needs one.
-        attempts: how often to send the request as long as nothing answers.
+        attempts: how often to send the request as long as nothing answers, or the service cannot store anything now.
         timeout: longest silence [s].
         options: see `httpx.request`.
 
@@ -52,7 +56,12 @@ def request(
                 time.sleep(RETRY_S * attempt)
                 continue
             raise ServiceError(f"{base_url} cannot be reached: {error or type(error).__name__}") from error
-        return _content(answer)
+        try:
+            return _content(answer)
+        except ServiceError as error:
+            if error.kind != AWAY or attempt == attempts:
+                raise
+            time.sleep(RETRY_S * attempt)
     raise AssertionError("attempts is at least 1")
 
 
@@ -162,6 +171,26 @@ class ServiceClient:
         """A job, its result and its artefacts."""
         return self._get(f"/v1/jobs/{job_id}")
 
+    def jobs(self, *, state: str | None = None) -> Iterator[dict[str, Any]]:
+        """All jobs, newest first, fetched as they are asked for.
+
+        Args:
+            state: `queued`, `running`, `succeeded`, `failed` or `cancelled`; None for all.
+        """
+        choice = {} if state is None else {"state": state}
+        before: dict[str, str] = {}
+        while page := self._get("/v1/jobs", params={"limit": PAGE} | choice | before):
+            yield from page
+            before = {"before": page[-1]["id"]}
+
+    def validations(self, policies: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The job of the latest finished validation of each policy that has one, by the policy's hash."""
+        found: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(policies), 100):
+            params = {"policy": list(policies[start : start + 100])}
+            found |= {job["spec"]["policy"]: job for job in self._get("/v1/jobs/validations", params=params)}
+        return found
+
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Cancels a job."""
         return self._post(f"/v1/jobs/{job_id}/cancel", {}, attempts=ATTEMPTS)
@@ -178,14 +207,15 @@ class ServiceClient:
                 for event in self._stream(job_id, last):
                     last, failures = event["id"], 0
                     yield event
-            except httpx.TransportError as error:
+                if self.job(job_id)["ended"] is not None:
+                    return
+            except (httpx.TransportError, ServiceError) as error:
+                if isinstance(error, ServiceError) and error.kind not in (AWAY, "unreachable"):
+                    raise
                 failures += 1
                 if failures > ATTEMPTS * 4:
                     raise ServiceError(f"{self.base_url} cannot be reached: {error}") from error
                 time.sleep(RETRY_S * min(failures, 10))
-                continue
-            if self.job(job_id)["ended"] is not None:
-                return
 
     def _stream(self, job_id: str, after: int) -> Iterator[dict[str, Any]]:
         headers = {"last-event-id": str(after)} | ({"authorization": f"Bearer {self._token}"} if self._token else {})

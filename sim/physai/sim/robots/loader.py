@@ -15,6 +15,8 @@ from physai.sdk.contract.robot import RobotSpec
 from physai.sim import friction
 from physai.sim.robots.archive import read_zip
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
+from physai.sim.robots.physics_options import check_physics_options
+from physai.sim.robots.pictures import check_model_pictures
 from physai.sim.robots.scene import light_up
 from physai.sim.robots.spec import home_qpos, robot_spec
 from physai.sim.robots.urdf import read_urdf
@@ -88,6 +90,7 @@ def load_package(package: RobotPackage, path: Path) -> Robot:
 def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Robot:
     """Compile a model; `source` gives the name and is in messages."""
     name = robot_name(source)
+    check_physics_options(source, model_spec.option)
     light_up(model_spec)
     friction.reserve(model_spec)
     try:
@@ -155,9 +158,11 @@ def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
     if tag != "mujoco":
         raise parsed.error(parsed.root, f"root element <{tag}>; expected <mujoco> (MJCF) or <robot> (URDF)")
     try:
-        return mujoco.MjSpec.from_file(str(parsed.path)), ""
+        spec = mujoco.MjSpec.from_file(str(parsed.path))
     except ValueError as error:
         raise ModelError(f"{parsed.path}: {_one_line(error)}") from error
+    check_model_pictures(spec, parsed.path.parent)
+    return spec, ""
 
 
 def _one_line(error: Exception) -> str:

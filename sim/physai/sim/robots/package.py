@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, tostring
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.archive import ASSET_SUFFIXES, MODEL_SUFFIXES, check_name, pack, unpack
 from physai.sim.robots.package_rules import FILE_TAGS, check_elements
+from physai.sim.robots.pictures import check_pictures
 from physai.sim.robots.xmlfile import MAX_DEPTH, MAX_ELEMENTS, XmlFile, parse_xml
 
 ZIP_START = b"PK"
@@ -180,6 +181,7 @@ class _Flattened:
             if element.tag in FILE_TAGS:
                 self._name_assets(element, folders["texturedir" if element.tag == "texture" else "meshdir"])
         assets = {key: self._files[path] for path, key in self._assets.items()}
+        check_pictures({path: self._files[path] for path in self._assets})
         used = self._used | set(self._assets)
         return RobotPackage(files={path: self._files[path] for path in used}, main=self._main, assets=assets)
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,17 +20,19 @@ from physai.sim.service.auth.access import Access, is_loopback
 from physai.sim.service.auth.bodies import GuardBodies
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.store import bind_store
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
 from physai.sim.service.observe.audit import AuditLog
 from physai.sim.service.observe.metrics import ServiceCollector
+from physai.sim.service.observe.readiness import Readiness
 from physai.sim.service.observe.requests import ObserveRequests
 from physai.sim.service.observe.routes import observe_routes
 from physai.sim.service.openenv.routes import openenv_routes
 from physai.sim.service.page.routes import page_routes
 from physai.sim.service.preferences.routes import preference_routes
-from physai.sim.service.problems import DOCUMENTED, REQUEST_ID, ProblemError, answer
+from physai.sim.service.problems import DOCUMENTED, ProblemError, answer, storage_away
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.installation_routes import installation_routes
 from physai.sim.service.registry.installations import Installations
@@ -48,6 +50,7 @@ log = logging.getLogger("physai.service")
 
 REAP_PERIOD_S = 1.0
 PLAY_PERIOD_S = 0.01
+CLEAR_PERIOD_S = 600.0
 
 
 def create_app(
@@ -64,10 +67,14 @@ def create_app(
         rewards: rewards of OpenEnv's episodes in place of the task's, by its name; they stay the caller's.
 
     Raises:
-        PhysaiError: the database cannot be used.
+        PhysaiError: the database cannot be used, or is not that of the data folder.
     """
     engine = open_database(settings.database)
+    settings.data.mkdir(parents=True, exist_ok=True)
+    bind_store(engine, settings.data)
     blobs = BlobStore(settings.data / "blobs")
+    # Workers on other computers may be storing results.
+    blobs.clear_incoming(uploads=True)
     registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)
@@ -79,7 +86,11 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         runner.start()
-        tasks = [asyncio.create_task(_reap(manager)), asyncio.create_task(_play(manager, threads))]
+        tasks = [
+            asyncio.create_task(repeat(lambda: _reap(manager), REAP_PERIOD_S)),
+            asyncio.create_task(repeat(lambda: _play(manager, threads), PLAY_PERIOD_S)),
+            asyncio.create_task(repeat(lambda: asyncio.to_thread(blobs.clear_incoming, uploads=False), CLEAR_PERIOD_S)),
+        ]
         yield
         for task in tasks:
             task.cancel()
@@ -108,23 +119,28 @@ def create_app(
     app.include_router(job_routes(jobs, blobs, registry, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(preference_routes(settings.preferences, settings.preferences_robot))
-    app.include_router(observe_routes(engine, metrics, audit))
+    app.include_router(observe_routes(Readiness(engine, blobs, runner), metrics, audit))
     return app
 
 
 async def _play(manager: SessionManager, threads: ThreadPoolExecutor) -> None:
     loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(PLAY_PERIOD_S)
-        playing = [session for session in manager.all() if session.playing]
-        if playing:
-            await asyncio.gather(*(loop.run_in_executor(threads, session.advance) for session in playing))
+    playing = [session for session in manager.all() if session.playing]
+    await asyncio.gather(*(loop.run_in_executor(threads, session.advance) for session in playing))
 
 
 async def _reap(manager: SessionManager) -> None:
+    manager.reap()
+
+
+async def repeat(step: Callable[[], Awaitable[None]], period_s: float) -> None:
+    """Takes a step again and again until it is cancelled; an error of one does not end it."""
     while True:
-        await asyncio.sleep(REAP_PERIOD_S)
-        manager.reap()
+        await asyncio.sleep(period_s)
+        try:
+            await step()
+        except Exception:
+            log.exception("an error in the background; the service goes on")
 
 
 def _answer_with_problems(app: FastAPI) -> None:
@@ -135,9 +151,7 @@ def _answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(SQLAlchemyError)
     @app.exception_handler(OSError)
     async def unusable(_: Request, error: Exception) -> JSONResponse:
-        log.error("request %s: %s", REQUEST_ID.get(), error)
-        text = "the service cannot store or read its data now; its log says why, and whether its disk is full"
-        return answer(ProblemError(503, "storage", text))
+        return answer(storage_away(error))
 
     @app.exception_handler(Exception)
     async def defect(_: Request, error: Exception) -> JSONResponse:

@@ -1,5 +1,6 @@
 """Errors of the service as RFC 9457 problem documents: every answer says what was wrong and what to do."""
 
+import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -7,11 +8,18 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
 
 from physai.sdk.base.errors import PhysaiError
 
+log = logging.getLogger("physai.service")
+
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Identifier of the request that is being answered."""
+STORAGE = "storage"
+"""Kind of the problem that database or disk is away."""
+RETRY_AFTER_S = "2"
+"""When to send a request again that was refused for now [s]."""
 MEDIA_TYPE = "application/problem+json"
 
 
@@ -47,7 +55,19 @@ class ProblemError(PhysaiError):
 def answer(problem: ProblemError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """A problem as response."""
     document = problem.document(REQUEST_ID.get())
-    return JSONResponse(document, problem.status, headers=headers, media_type=MEDIA_TYPE)
+    again = {"retry-after": RETRY_AFTER_S} if problem.status in (429, 503) else {}
+    return JSONResponse(document, problem.status, headers=again | dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+STORAGE_ERRORS = (SQLAlchemyError, OSError)
+"""What database and disk raise while they are away."""
+
+
+def storage_away(error: Exception) -> ProblemError:
+    """The answer to a request that needed the database or the disk while they are away; the log says which."""
+    log.error("request %s: %s", REQUEST_ID.get(), error)
+    text = "the service cannot store or read its data now; its log says why, and whether its disk is full; try again"
+    return ProblemError(503, STORAGE, text)
 
 
 _SCHEMA: dict[str, Any] = {

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import ssl
 from collections.abc import Generator, Mapping
 
 import uvicorn
@@ -46,6 +47,7 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PhysaiError(f"another service uses {settings.data}; stop it, or choose another --data") from None
+        _check_certificate(settings)
         if not is_loopback(settings.host):
             _require_protection(settings)
         _require_free(settings)
@@ -76,6 +78,18 @@ def _ray_executor(settings: ServiceSettings, stack: contextlib.ExitStack) -> Job
     ray = stack.enter_context(connected(settings.ray, processors=settings.workers))
     jobs = JobQueue(open_database(settings.database))
     return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers)
+
+
+def _check_certificate(settings: ServiceSettings) -> None:
+    if settings.tls_cert is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ValueError) as error:
+        raise PhysaiError(
+            f"--tls-cert {settings.tls_cert} and --tls-key {settings.tls_key} cannot be used: {error}; "
+            "give a certificate and its private key without a password, both as PEM"
+        ) from error
 
 
 def _require_protection(settings: ServiceSettings) -> None:

@@ -97,6 +97,19 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
         raise TaskError(f"{said}: {reasons}" if reasons else said) from error
 
 
+def require_choices(name: str, *, robot: bool, preset: bool) -> None:
+    """Checks that a built-in task lets its robot or preset be chosen.
+
+    Raises:
+        TaskError: it does not.
+    """
+    module, function = BUILT_IN[name]
+    accepted = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    for option, given in (("robot", robot), ("preset", preset)):
+        if given and option not in accepted:
+            raise TaskError(f"task {name} has no {option}s to choose from; leave the {option} out")
+
+
 def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> Task:
     task = factory(**_options(factory, name, robot=robot, preset=preset))
     if isinstance(task, Task):

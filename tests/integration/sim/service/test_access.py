@@ -1,12 +1,12 @@
 """Who may use a service: tokens and their scopes, and what is needed off loopback."""
 
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.support.patience import until
+from tests.support.service import self_signed
 
 from physai.sdk.cli.main import main
 from physai.sim.client import RemoteSession, ServiceClient, ServiceError
@@ -80,7 +80,9 @@ def test_only_hashes_are_stored(protected: tuple[ServiceProcess, dict[str, str]]
 def test_tokens_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["--data", str(tmp_path)]
     assert main(["sim", "tokens", "create", "ci", "--scope", "read", *data]) == 0
-    token = capsys.readouterr().out.splitlines()[0]
+    printed = capsys.readouterr()
+    token = printed.out.removesuffix("\n")
+    assert "This is shown once" in printed.err
     assert TokenStore(open_database(default_database(tmp_path))).find(token) == ("ci", "read")
     assert main(["sim", "tokens", "create", "ci", *data]) == 2
     assert "a token named 'ci' exists" in capsys.readouterr().err
@@ -131,15 +133,7 @@ def test_off_loopback_it_needs_tls_and_a_token(tmp_path: Path, capsys: pytest.Ca
     arguments = ["sim", "serve", "--host", "0.0.0.0", "--data", str(data)]
     assert main(arguments) == 2
     assert "--tls-cert and --tls-key are needed" in capsys.readouterr().err
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-days", "2", "-subj", "/CN=twins", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = self_signed(tmp_path)
     protected = [*arguments, "--tls-cert", str(certificate), "--tls-key", str(key)]
     assert main(protected) == 2
     assert "there is no token; create one first: physai sim tokens create" in capsys.readouterr().err
@@ -154,7 +148,11 @@ def test_off_loopback_it_needs_tls_and_a_token(tmp_path: Path, capsys: pytest.Ca
         (["--workers", "-1"], "--workers must lie in 0"),
         (["--db", "nonsense"], "database URL 'nonsense' cannot be used"),
         (["--db", "postgresql+psycopg://nobody@127.0.0.1:1/none"], "cannot be used"),
-        (["--host", "no.such.host.invalid", "--tls-cert", "x", "--tls-key", "y"], "no token"),
+        (["--tls-cert", "/dev/null", "--tls-key", "/dev/null"], "give a certificate and its private key"),
+        (
+            ["--tls-cert", "none.crt", "--tls-key", "none.key"],
+            "--tls-cert none.crt and --tls-key none.key cannot be us",
+        ),
     ],
 )
 def test_what_cannot_be_served(

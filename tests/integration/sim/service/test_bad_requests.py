@@ -136,3 +136,19 @@ def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (most, most))
         assert httpx.post(f"{service.url}/v1/blobs", content=bytes(2**21)).status_code == 201
         assert list((tmp_path / "data" / "blobs" / "incoming").iterdir()) == []
+
+
+def test_jobs_are_listed_page_by_page(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data", workers=0) as service:
+        jobs = [service.client.submit("train", {"task": "cartpole-swingup", "seed": seed}) for seed in range(5)]
+        assert [job["id"] for job in service.client.jobs(state="queued")] == jobs[::-1]
+        assert list(service.client.jobs(state="running")) == []
+        path, listed = "/v1/jobs?limit=2&state=queued", list[str]()
+        while path:
+            answer = httpx.get(service.url + path)
+            listed += [job["id"] for job in answer.json()]
+            path = answer.links.get("next", {}).get("url", "")
+        assert listed == jobs[::-1]
+        assert httpx.get(f"{service.url}/v1/jobs?before={'0' * 16}").status_code == 404
+        assert httpx.get(f"{service.url}/v1/jobs/validations?policy={'0' * 64}").json() == []
+        assert httpx.get(f"{service.url}/v1/jobs/validations?policy=x").status_code == 422

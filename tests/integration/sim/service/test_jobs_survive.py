@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.patience import until
 from tests.support.service import job_pids
 
 from physai.sim.service.jobs.queue import ENDED
@@ -59,6 +60,25 @@ def test_every_job_ends_once(tmp_path: Path, database: str | None, kills: int) -
     finally:
         service.stop()
     assert not job_pids(service.data)
+
+
+@pytest.mark.slow
+def test_a_killed_training_keeps_its_time_budget(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path / "data")
+    service.start()
+    try:
+        client = service.client
+        job = client.submit("train", {**TASK, "iterations": 10**6, "time_budget_s": 6.0})
+        progress = service.data / "jobs" / job / "output" / "progress.csv"
+        until(lambda: progress.is_file() and progress.read_bytes().count(b"\n") > 3)
+        for pid in job_pids(service.data):
+            if str(job).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        assert "running, attempt 2" in [event["text"] for event in client.follow(job)]
+        found = client.job(job)
+        assert (found["state"], found["result"]["document"]["reason"]) == ("succeeded", "time budget of 6 s used")
+    finally:
+        service.stop()
 
 
 @pytest.mark.slow

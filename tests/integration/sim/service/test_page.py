@@ -21,7 +21,10 @@ from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, Verdic
 from physai.sim.client import RemoteSession
 from physai.sim.client.service import request
 from physai.sim.report.html import Page, html_report
+from physai.sim.service.database.engine import open_database
+from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.process import ServiceProcess, running_service
+from physai.sim.service.settings import default_database
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00"
 TIMEOUT_S = 60.0
@@ -71,6 +74,25 @@ def test_empty_then_a_validation_from_the_page(service: ServiceProcess, browser:
     wait(browser, lambda: "FAIL" in text(browser))
     errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not errors
+
+
+def test_a_verdict_is_shown_whatever_jobs_came_after_it(service: ServiceProcess, browser: Browser) -> None:
+    jobs = JobQueue(open_database(default_database(service.data)))
+    first = next(service.client.jobs())["id"]
+    for number in range(110):
+        jobs.cancel(jobs.submit("play", {"policy": "0" * 64, "seed": number}))
+    assert len(list(service.client.jobs())) == 111
+    browser.get(f"{service.url}/#/policies")
+    wait(browser, lambda: "cartpole-swingup" in text(browser))
+    assert "FAIL" in text(browser)
+    assert "not validated" not in text(browser)
+    browser.get(f"{service.url}/#/jobs")
+    wait(browser, lambda: browser.find_elements(By.PARTIAL_LINK_TEXT, "Older jobs"))
+    assert first not in text(browser)
+    browser.find_element(By.PARTIAL_LINK_TEXT, "Older jobs").click()
+    wait(browser, lambda: first in text(browser))
+    browser.find_element(By.PARTIAL_LINK_TEXT, "Newest jobs").click()
+    wait(browser, lambda: first not in text(browser) and "play" in text(browser))
 
 
 def test_a_session_moves_in_three_dimensions(service: ServiceProcess, browser: Browser) -> None:
@@ -225,10 +247,10 @@ def test_a_refresh_keeps_the_keyboards_place(service: ServiceProcess, browser: B
 
 def test_a_service_that_is_gone(service: ServiceProcess, browser: Browser) -> None:
     browser.get(f"{service.url}/#/jobs")
-    wait(browser, lambda: "validate" in text(browser))
+    wait(browser, lambda: "play" in text(browser))
     service.kill()
     wait(browser, lambda: "does not answer" in browser.find_element(By.TAG_NAME, "body").text)
-    assert "validate" in text(browser)
+    assert "play" in text(browser)
     service.start()
     wait(browser, lambda: "does not answer" not in browser.find_element(By.TAG_NAME, "body").text)
 

@@ -1,6 +1,7 @@
 """Sessions over the wire step as in process, over lost connections too, and refuse what is wrong."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -24,6 +25,8 @@ from physai.sim.service.process import ServiceProcess, running_service
 from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
 
 TASK = "cartpole-swingup"
+EMPTY = hashlib.sha256().hexdigest()
+"""Hash of a file without content."""
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +179,34 @@ def test_json_says_the_same(service: ServiceProcess, session: RemoteSession) -> 
         ("POST", "/v1/jobs", {"kind": "validate", "spec": {"policy": "../../x"}}, 422, "body.validate.spec.policy"),
         ("POST", "/v1/jobs", {"kind": "validate", "spec": {"policy": "0" * 64}}, 404, "no file has SHA-256"),
         ("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "--help"}}, 422, "body.train.spec.task"),
+        ("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "cartpole"}}, 422, "did you mean cartpole-swingup"),
+        ("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "x9"}}, 422, "no task named 'x9'; known: acrobot-s"),
+        (
+            *("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "ur10e-reach", "preset": "x9"}}, 422),
+            "no preset of ur10e-reach named 'x9'; known: position",
+        ),
+        ("POST", "/v1/jobs", {"kind": "train", "spec": {"task": TASK, "preset": "x"}}, 422, "has no presets to choose"),
+        (
+            *("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "cartpoles-tethered", "preset": "x"}}, 422),
+            "is a team, which takes no preset",
+        ),
+        (
+            *("POST", "/v1/jobs", {"kind": "calibrate", "spec": {"robot": "ur10", "logs": {"a.csv": EMPTY}}}, 422),
+            "no robot named 'ur10'; did you mean ur10e?",
+        ),
+        (
+            *("POST", "/v1/jobs"),
+            {"kind": "calibrate", "spec": {"robot": "go2", "logs": {"a.csv": EMPTY}, "recorded_on": "go1/7"}},
+            *(422, "recorded_on go1/7: the robot is a go2; give go2/7"),
+        ),
+        ("POST", "/v1/jobs", {"kind": "play", "spec": {"policy": EMPTY, "task": "x9"}}, 422, "no task named 'x9'"),
+        ("POST", "/v1/jobs", {"kind": "play", "spec": {"policy": EMPTY, "robot": "0" * 64}}, 404, "no robot '00000"),
         ("POST", "/v1/jobs", {"kind": "shell", "spec": {}}, 422, "does not match any of the expected tags"),
         ("GET", "/v1/nothing", None, 404, "Not Found"),
     ],
 )
 def test_bad_requests(service: ServiceProcess, method: str, path: str, body: Any, status: int, detail: str) -> None:
+    assert service.client.upload(b"") == EMPTY
     answer = httpx.request(method, service.url + path, json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"

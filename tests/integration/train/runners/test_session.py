@@ -95,6 +95,17 @@ class TestEnd:
         assert outcome.iterations == 1
         assert outcome.reason == "time budget of 1e-06 s used"
 
+    def test_a_budget_counts_the_time_of_iterations_that_a_kill_lost(self, tmp_path: Path) -> None:
+        session.run(trainer(iterations=1), tmp_path)
+        kept = (tmp_path / "checkpoint.pt").read_bytes()
+        session.run(trainer(iterations=3), tmp_path, resume=True)
+        lost = float(rows(tmp_path)[-1]["seconds"])
+        (tmp_path / "checkpoint.pt").write_bytes(kept)
+        outcome = session.run(trainer(), tmp_path, resume=True, time_budget_s=lost)
+        assert outcome.iterations == 2
+        assert outcome.seconds > lost
+        assert logged(tmp_path) == [1, 2]
+
     def test_a_budget_counts_the_time_before_a_resume(self, tmp_path: Path) -> None:
         session.run(trainer(iterations=2), tmp_path)
         spent = read_checkpoint(tmp_path)["seconds"]

@@ -39,7 +39,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.jobs.append(job)
         self.ends[job] = []
 
-    @rule(worker=st.sampled_from(["a:1", "b:2"]))
+    @rule(worker=st.sampled_from(["a:1", "a:12", "b:2"]))
     def claim(self, worker: str) -> None:
         waiting = [job for job in reversed(self.queue.all()) if job["state"] == "queued"]
         claim = self.queue.claim(worker)
@@ -83,9 +83,10 @@ class QueueMachine(RuleBasedStateMachine):
         if held and after in ENDED:
             self.ends[claim.job_id].append(after)
 
-    @rule(worker=st.sampled_from(["a:", "b:2", "c:"]))
-    def workers_die(self, worker: str) -> None:
-        lost = [job["id"] for job in self.queue.all(state="running") if job["worker"].startswith(worker)]
+    @rule(dead=st.sampled_from([("a", "a:1", "a:12"), ("a:1",), ("b:2",), ("c",)]))
+    def workers_die(self, dead: tuple[str, ...]) -> None:
+        worker = dead[0]
+        lost = [job["id"] for job in self.queue.all(state="running") if job["worker"] in dead]
         assert self.queue.release(worker) == len(lost)
         assert all(self.queue.get(job)["state"] == "queued" for job in lost)
 
@@ -175,3 +176,36 @@ def test_events_tell_a_jobs_story(queue: JobQueue) -> None:
     events = queue.events(job)
     assert [event["text"] for event in events] == ["queued", "running, attempt 1", "half way", "succeeded"]
     assert queue.events(job, after=events[2]["id"]) == events[3:]
+
+
+def test_all_jobs_are_listed_page_by_page_also_of_one_moment(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [queue.submit("play", {"number": number}) for number in range(3)]
+    monkeypatch.setattr(queue_module.time, "time", lambda: 2e9)
+    jobs += [queue.submit("play", {"number": number}) for number in range(4)]
+    listed: list[str] = []
+    while page := queue.all(before=listed[-1] if listed else None, limit=2):
+        listed += [job["id"] for job in page]
+    assert sorted(listed) == sorted(jobs)
+    assert listed[4:] == jobs[2::-1]
+    with pytest.raises(ProblemError, match="does not exist"):
+        queue.all(before="0" * 16)
+
+
+def test_a_policys_validation_is_found_whatever_came_after_it(queue: JobQueue) -> None:
+    judged, other, never = ("a" * 64, "b" * 64, "c" * 64)
+
+    def run(kind: str, policy: str, state: str) -> str:
+        job = queue.submit(kind, {"policy": policy})
+        claim = queue.claim("w")
+        assert claim is not None
+        assert queue.end(claim, state, result={"document": {"outcome": "PASS"}})
+        return job
+
+    run("validate", judged, "succeeded")
+    latest, others = run("validate", judged, "succeeded"), run("validate", other, "succeeded")
+    for state in ("failed", "cancelled"):
+        run("validate", judged, state)
+    for _ in range(5):
+        run("play", judged, "succeeded")
+    assert {job["id"] for job in queue.validations([judged, other, never])} == {latest, others}
+    assert queue.validations([never]) == []

@@ -26,7 +26,7 @@ PASS = "PASS"
 EVIDENCE_FILE = "latency.json"
 KEYS_FOLDER = "keys"
 CALIBRATION_STEPS = 4_000_000
-"""Physics steps of the calibration, half a minute; ten million bring the same replay errors to 2 %."""
+"""Physics steps of the calibration, half a minute; ten million replay no better."""
 ACCEPT = ["--accept", "stand-in,computer"]
 """Evidence that the demo's installation accepts, unlike a robot by default: the demo involves no robot."""
 MAX_JOBS = 8

@@ -1,8 +1,10 @@
 """Logs of a run: a live progress line, a CSV file, TensorBoard events and a plot of the learning curve."""
 
+import contextlib
 import csv
 import dataclasses
 import io
+import math
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +75,16 @@ class CsvSink:
 
     def close(self) -> None:
         self._file.close()
+
+
+def logged_seconds(folder: Path) -> float:
+    """Training time that a run's `progress.csv` tells of [s]; 0 if it tells none."""
+    found = 0.0
+    for row in progress_rows(folder / CSV_FILE):
+        with contextlib.suppress(KeyError, ValueError, TypeError):
+            seconds = float(row["seconds"])
+            found = max(found, seconds) if math.isfinite(seconds) else found
+    return found
 
 
 def _rows_until(path: Path, iteration: int) -> list[dict[str, str]]:

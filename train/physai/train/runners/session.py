@@ -20,6 +20,7 @@ from physai.train.runners.reporting import (
     TensorBoardSink,
     WandbSink,
     draw_learning_curve,
+    logged_seconds,
 )
 from physai.train.runners.runner import Trainer
 from physai.train.runners.summary import OUTCOME_FILE, Outcome, save_outcome
@@ -98,7 +99,7 @@ def run(
     Args:
         trainer: a new trainer.
         folder: existing run folder, for checkpoints, logs and the learning curve.
-        time_budget_s: training time after which to stop [s], earlier sessions of the run included.
+        time_budget_s: training time after which to stop [s], earlier sessions of the run included, killed ones too.
         resume: continue from the folder's checkpoint.
         wandb_project: log to this Weights & Biases project, too.
         mlflow_experiment: log to this MLflow experiment, too.
@@ -107,9 +108,11 @@ def run(
         resumable: whether `physai train --resume` continues a run that a signal ended.
         settle: called at the end, decides on the weights that are saved; until then only those at the start are.
     """
+    ranks = trainer.ranks
     if resume:
         restore_checkpoint(trainer, folder)
-    ranks = trainer.ranks
+        # Iterations after the checkpoint are repeated; their time was spent all the same.
+        trainer.seconds = max(trainer.seconds, ranks.first(lambda: logged_seconds(folder)))
     if ranks.leads:
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
     with ExitStack() as stack:

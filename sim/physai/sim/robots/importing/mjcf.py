@@ -11,6 +11,7 @@ import numpy as np
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.names import usable_names
+from physai.sim.robots.pictures import check_model_pictures
 
 _JOINT_KEYS = ("joint", "joint1", "joint2", "jointinparent")
 """Attributes outside of bodies that name a joint."""
@@ -36,10 +37,11 @@ def read_mjcf(
         balance: raise moments of inertia that no body can have.
 
     Raises:
-        ModelError: no joint has a name of `fixed`, or the base cannot be changed as asked.
+        ModelError: no joint has a name of `fixed`, the base cannot be changed as asked, or a picture is too large.
         ValueError: MuJoCo does not read or compile the file.
     """
     spec = mujoco.MjSpec.from_file(str(path))
+    check_model_pictures(spec, path.parent)
     if balance:
         spec.compiler.balanceinertia = True
         decisions.add("inertia", "moments that no body has are raised, as asked", "leave out --balance")

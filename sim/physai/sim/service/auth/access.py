@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
-from fastapi import Depends
+from fastapi import Depends, WebSocket
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from physai.sim.service.auth.rates import KeyedBuckets
 from physai.sim.service.auth.tokens import SCOPES, Scope, TokenStore
-from physai.sim.service.problems import ProblemError
+from physai.sim.service.problems import STORAGE_ERRORS, ProblemError, storage_away
 from physai.sim.service.settings import Limits
 
 CACHE_S = 5.0
@@ -139,6 +140,20 @@ def identify(connection: HTTPConnection) -> Identity:
     """Who sent a request to the application; see `Access.identify`."""
     access: Access = connection.app.state.access
     return access.identify(connection)
+
+
+async def admit(socket: WebSocket, scope: Scope) -> bool:
+    """Whether who opens a WebSocket may; if not, its handshake is refused."""
+    try:
+        # In a thread: it may ask the database, which may not answer.
+        (await run_in_threadpool(identify, socket)).require(scope)
+    except ProblemError as problem:
+        await socket.close(1008, problem.detail[:120])
+        return False
+    except STORAGE_ERRORS as error:
+        await socket.close(1013, storage_away(error).detail[:120])
+        return False
+    return True
 
 
 Caller = Annotated[Identity, Depends(identify)]

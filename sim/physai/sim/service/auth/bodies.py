@@ -1,11 +1,12 @@
 """Nothing of a request's body is read before its sender is known, and no more of it than the limit."""
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from physai.sim.service.auth.access import Access
-from physai.sim.service.problems import ProblemError, answer
+from physai.sim.service.problems import STORAGE_ERRORS, ProblemError, answer, storage_away
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -25,9 +26,13 @@ class GuardBodies:
             await self._app(scope, receive, send)
             return
         try:
-            self._access.identify(HTTPConnection(scope))
+            # In a thread: it may ask the database, which may not answer.
+            await run_in_threadpool(self._access.identify, HTTPConnection(scope))
         except ProblemError as error:
             await answer(error)(scope, receive, send)
+            return
+        except STORAGE_ERRORS as error:
+            await answer(storage_away(error))(scope, receive, send)
             return
         received = 0
 

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, delete, func, select
 from sqlalchemy.orm import Session
 
 from physai.sdk.base.canonical import sha256_hex
+from physai.sim.database import reading
 from physai.sim.service.database.tables import TokenRow
 from physai.sim.service.problems import ProblemError, invalid
 
@@ -71,7 +72,7 @@ class TokenStore:
 
     def find(self, token: str) -> tuple[str, Scope] | None:
         """Name and scope of a valid token, or None."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             row = session.get(TokenRow, sha256_hex(token.encode("utf-8", "surrogateescape")))
             if row is None or (row.expires is not None and row.expires < time.time()):
                 return None
@@ -89,11 +90,11 @@ class TokenStore:
 
     def all(self) -> list[dict[str, Any]]:
         """Tokens without their secrets, oldest first."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             rows = session.scalars(select(TokenRow).order_by(TokenRow.created))
             return [{"name": r.name, "scope": r.scope, "created": r.created, "expires": r.expires} for r in rows]
 
     def count(self) -> int:
         """Number of tokens."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             return session.scalar(select(func.count()).select_from(TokenRow)) or 0

@@ -17,12 +17,18 @@ class JobRow(Base):
     """A job from its submission on; kept after its end."""
 
     __tablename__ = "jobs"
-    __table_args__ = (Index("jobs_by_state", "state", "created"),)
+    __table_args__ = (
+        Index("jobs_by_state", "state", "created"),
+        Index("jobs_by_time", "created", "id"),
+        Index("jobs_by_policy", "policy", "kind", "state"),
+    )
 
     id: Mapped[str] = mapped_column(Identifier, primary_key=True)
     kind: Mapped[str] = mapped_column(String(32))
     spec: Mapped[str] = mapped_column(Text)
     """JSON of the kind's specification."""
+    policy: Mapped[str | None] = mapped_column(Sha256)
+    """The policy that the specification names."""
     state: Mapped[str] = mapped_column(String(16))
     attempt: Mapped[int] = mapped_column(Integer, default=0)
     """Number of times a worker took the job; what a worker writes counts only for its own attempt."""
@@ -103,6 +109,14 @@ class InstallationRow(Base):
     time: Mapped[float] = mapped_column(Float)
     reported_by: Mapped[str] = mapped_column(String(64))
     """Name of the token."""
+
+
+class StoreRow(Base):
+    """The store that this database and one data folder are the two halves of; one row."""
+
+    __tablename__ = "store"
+
+    id: Mapped[str] = mapped_column(Identifier, primary_key=True)
 
 
 class TokenRow(Base):

@@ -165,11 +165,13 @@ class TrainSpec(JobSpec):
 
     def arguments(self, folder: Path) -> list[str]:
         robot = self.options("robot")
+        # Time of earlier attempts counts, and the run keeps its number of iterations.
+        budget = ["--time-budget-s", repr(self.time_budget_s)]
         export = [THEN, "export", OUTPUT, "--json", *robot]
-        if (folder / OUTPUT / "checkpoint.pt").exists():
-            return ["train", "--resume", OUTPUT, "--json", *robot, *export]
+        if any((folder / OUTPUT / name).exists() for name in ("checkpoint.pt", "team.pt")):
+            return ["train", "--resume", OUTPUT, "--json", *budget, *robot, *export]
         return [
-            *("train", self.task, "--out", OUTPUT, "--json", "--time-budget-s", repr(self.time_budget_s)),
+            *("train", self.task, "--out", OUTPUT, "--json", *budget),
             *self.options("seed", "preset", "twin", "iterations", "robot"),
             *(["--num-envs", str(self.worlds)] if self.worlds else []),
             *export,

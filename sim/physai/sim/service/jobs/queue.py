@@ -9,14 +9,16 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, and_, func, or_, select, update
+from sqlalchemy import Engine, and_, func, or_, select, tuple_, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from physai.sim.database import reading
 from physai.sim.service.database.tables import ArtefactRow, JobEventRow, JobRow
 from physai.sim.service.problems import ProblemError
 
@@ -27,6 +29,7 @@ MAX_CRASHES = 3
 IDENTIFIER = re.compile("[0-9a-f]{16,32}")
 MAX_EVENT_CHARACTERS = 2000
 ENDED = ("succeeded", "failed", "cancelled")
+_NEWEST = (JobRow.created.desc(), JobRow.id.desc())
 STATES = ("queued", "running", *ENDED)
 
 
@@ -92,6 +95,7 @@ class JobQueue:
                 id=identifier or secrets.token_hex(8),
                 kind=kind,
                 spec=json.dumps(spec),
+                policy=spec.get("policy"),
                 state="queued",
                 created=time.time(),
                 submitted_by=by,
@@ -101,11 +105,19 @@ class JobQueue:
             _note(session, row.id, "state", "queued")
             return row.id
 
-    def claim(self, worker: str) -> Claim | None:
-        """Takes the oldest job that waits, or whose worker stopped reporting; None if there is none."""
+    def claim(self, worker: str, *, silent: bool = True) -> Claim | None:
+        """Takes the oldest job that waits; None if there is none.
+
+        Args:
+            worker: who takes it.
+            silent: also take a job whose worker stopped reporting. It may be unable to, as others, while the database
+                is away.
+        """
         with Session(self._engine) as session, session.begin():
             now = time.time()
-            free = or_(JobRow.state == "queued", and_(JobRow.state == "running", JobRow.lease_until < now))
+            free = JobRow.state == "queued"
+            if silent:
+                free = or_(free, and_(JobRow.state == "running", JobRow.lease_until < now))
             # Other workers of PostgreSQL skip the row instead of waiting; SQLite has one writer at a time anyway.
             wanted = select(JobRow).where(free).order_by(JobRow.created).limit(1).with_for_update(skip_locked=True)
             row = session.scalar(wanted)
@@ -178,10 +190,16 @@ class JobQueue:
                 row.error = f"its process died {row.crashes} times; see its log"
             _note(session, row.id, "state", row.state)
 
-    def release(self, worker_prefix: str) -> int:
-        """Returns the jobs of workers that are known to be dead to the queue; returns their number."""
+    def release(self, worker: str) -> int:
+        """Returns the jobs of workers that are known to be dead to the queue; returns their number.
+
+        Args:
+            worker: name of the worker, or its beginning up to a colon.
+        """
         with Session(self._engine) as session, session.begin():
-            gone = and_(JobRow.state == "running", JobRow.worker.startswith(worker_prefix, autoescape=True))
+            # Worker 12 is not worker 123.
+            named = or_(JobRow.worker == worker, JobRow.worker.startswith(f"{worker}:", autoescape=True))
+            gone = and_(JobRow.state == "running", named)
             released = update(JobRow).where(gone).values(state="queued", worker=None, lease_until=None)
             return _changed(session.execute(released))
 
@@ -218,27 +236,50 @@ class JobQueue:
         Raises:
             ProblemError: there is no such job.
         """
-        with Session(self._engine) as session:
-            row = _find(session, job_id)
+        with Session(reading(self._engine)) as session:
+            row = _find(session, job_id, lock=False)
             found = session.scalars(select(ArtefactRow).where(ArtefactRow.job_id == job_id).order_by(ArtefactRow.name))
             artefacts = [{"name": a.name, "sha256": a.sha256, "size": a.size} for a in found]
             return _as_json(row) | {"artefacts": artefacts}
 
-    def all(self, *, state: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Jobs as JSON objects, newest first."""
-        with Session(self._engine) as session:
-            wanted = select(JobRow).order_by(JobRow.created.desc()).limit(limit)
-            return [_as_json(row) for row in session.scalars(wanted.where(JobRow.state == state) if state else wanted)]
+    def all(self, *, state: str | None = None, before: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Jobs as JSON objects, newest first.
+
+        Args:
+            state: of these only.
+            before: jobs that were submitted before this one.
+            limit: greatest number of them.
+
+        Raises:
+            ProblemError: there is no job `before`.
+        """
+        wanted = select(JobRow).order_by(*_NEWEST).limit(limit)
+        if state is not None:
+            wanted = wanted.where(JobRow.state == state)
+        with Session(reading(self._engine)) as session:
+            if before is not None:
+                row = _find(session, before, lock=False)
+                wanted = wanted.where(tuple_(JobRow.created, JobRow.id) < tuple_(row.created, row.id))
+            return [_as_json(row) for row in session.scalars(wanted)]
+
+    def validations(self, policies: Sequence[str]) -> list[dict[str, Any]]:
+        """The latest finished validation of each of these policies, as JSON objects; of some there may be none."""
+        place = func.row_number().over(partition_by=JobRow.policy, order_by=_NEWEST).label("place")
+        finished = (JobRow.kind == "validate", JobRow.state == "succeeded", JobRow.policy.in_(policies))
+        ranked = select(JobRow.id, place).where(*finished).subquery()
+        wanted = select(JobRow).join(ranked, JobRow.id == ranked.c.id).where(ranked.c.place == 1)
+        with Session(reading(self._engine)) as session:
+            return [_as_json(row) for row in session.scalars(wanted)]
 
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             counted = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
             return dict.fromkeys(STATES, 0) | dict(row.tuple() for row in counted)
 
     def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """Progress of a job after an event's number, oldest first."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             wanted = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.id > after)
             rows = session.scalars(wanted.order_by(JobEventRow.id).limit(limit))
             return [{"id": row.id, "time": row.time, "kind": row.kind, "text": row.text} for row in rows]
@@ -253,9 +294,10 @@ def _changed(result: Any) -> int:
     return result.rowcount
 
 
-def _find(session: Session, job_id: str) -> JobRow:
+def _find(session: Session, job_id: str, *, lock: bool = True) -> JobRow:
+    wanted = select(JobRow).where(JobRow.id == job_id)
+    wanted = wanted.with_for_update() if lock else wanted
     # Not every text is one that PostgreSQL can look for.
-    wanted = select(JobRow).where(JobRow.id == job_id).with_for_update()
     row = session.scalar(wanted) if IDENTIFIER.fullmatch(job_id) else None
     if row is None:
         raise ProblemError(404, "unknown-job", f"job {job_id[:40]!r} does not exist; see /v1/jobs")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from physai.sim.service.jobs.executor import RESTART_S, Supervisor
+from physai.sim.service.jobs.executor import Supervisor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.worker import GRACE_S
 from physai.sim.workers.cluster import ClusterError
@@ -45,7 +45,7 @@ class _Member:
     """Begin of the worker's name in the queue."""
 
 
-class RayExecutor(Supervisor):
+class RayExecutor(Supervisor[_Member]):
     """Worker processes on the computers of a Ray cluster, started again whenever one dies."""
 
     def __init__(self, ray: Any, jobs: JobQueue, url: str, data: Path, workers: int) -> None:
@@ -73,15 +73,21 @@ class RayExecutor(Supervisor):
         # Two calls at a time: `stop` arrives while `run` runs. Supervision is ours: the queue has to know.
         self._actor: Any = ray.remote(num_cpus=1, max_concurrency=2, max_restarts=0)(JobWorkerActor)
 
-    def _supervise(self) -> None:
-        members = [self._begin() for _ in range(self._workers)]
-        while not self._stopping.wait(RESTART_S):
-            for index, member in enumerate(members):
-                # Also if the actor or its computer died.
-                if self._ray.wait([member.running], timeout=0.0)[0]:
-                    self._ray.kill(member.actor)
-                    self._jobs.release(f"{member.node}:")
-                    members[index] = self._begin()
+    def _begin(self) -> _Member:
+        actor, node = self._actor.remote(), f"{self._node}:{secrets.token_hex(4)}"
+        return _Member(actor, actor.run.remote(node, *self._arguments), node)
+
+    def _lives(self, member: _Member) -> bool:
+        # The reference is also ready if the actor or its computer died.
+        return not self._ray.wait([member.running], timeout=0.0)[0]
+
+    def _name(self, member: _Member) -> str:
+        return member.node
+
+    def _bury(self, member: _Member) -> None:
+        self._ray.kill(member.actor)
+
+    def _end(self, members: list[_Member]) -> None:
         for member in members:
             member.actor.stop.remote()
         if members:
@@ -89,7 +95,3 @@ class RayExecutor(Supervisor):
             self._ray.wait(running, num_returns=len(running), timeout=GRACE_S + 10.0)
         for member in members:
             self._ray.kill(member.actor)
-
-    def _begin(self) -> _Member:
-        actor, node = self._actor.remote(), f"{self._node}:{secrets.token_hex(4)}"
-        return _Member(actor, actor.run.remote(node, *self._arguments), node)

@@ -4,15 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import Field
 
+from physai.sdk.evidence.verdict import Sha256
 from physai.sim.service.auth.access import Caller, requires
-from physai.sim.service.jobs.kinds import CalibrateSpec, JobSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
+from physai.sim.service.jobs.kinds import CalibrateSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
+from physai.sim.service.jobs.names import check_names
 from physai.sim.service.jobs.queue import ENDED, JobQueue
-from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
 from physai.sim.service.sessions.routes import Strict
@@ -83,19 +86,29 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, registry: Registry, *, limit: i
     def submit(body: Submit, caller: Caller) -> dict[str, Any]:
         """Adds a job to the queue."""
         caller.require("run")
-        spec = body.spec.model_dump(mode="json") | _twins_robot(body.spec, registry)
-        for sha256 in body.spec.inputs().values():
-            blobs.path(sha256)
-        if body.spec.uploaded_robot:
-            registry.robot_path(body.spec.uploaded_robot)
+        spec = body.spec.model_dump(mode="json") | check_names(body.spec, registry, blobs)
         return jobs.get(jobs.submit(body.kind, spec, by=caller.name, limit=limit, identifier=body.id))
 
     @router.get("", dependencies=[requires("read")])
     def list_jobs(
-        state: State | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+        response: Response,
+        state: State | None = None,
+        before: Annotated[str | None, Query(description="only jobs that were submitted before this one")] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> list[dict[str, Any]]:
-        """Jobs, newest first."""
-        return jobs.all(state=state, limit=limit)
+        """Jobs, newest first; where there are more, the header `link` (rel="next") has the address of the next page."""
+        found = jobs.all(state=state, before=before, limit=limit + 1)
+        if len(found) > limit:
+            more = {"limit": str(limit), "before": found[limit - 1]["id"]} | ({"state": state} if state else {})
+            response.headers["link"] = f'</v1/jobs?{urlencode(more)}>; rel="next"'
+        return found[:limit]
+
+    @router.get("/validations", dependencies=[requires("read")])
+    def list_validations(
+        policy: Annotated[list[Sha256], Query(max_length=100, description="hash of a policy; may be given again")],
+    ) -> list[dict[str, Any]]:
+        """The latest finished validation of each policy that has one, however many jobs came after it."""
+        return jobs.validations(policy)
 
     @router.get("/{job_id}", dependencies=[requires("read")])
     def get_job(job_id: str) -> dict[str, Any]:
@@ -137,22 +150,6 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, registry: Registry, *, limit: i
         )
 
     return router
-
-
-def _twins_robot(spec: JobSpec, registry: Registry) -> dict[str, str]:
-    """What the twin of an uploaded robot adds to a specification: that robot.
-
-    Raises:
-        ProblemError: the twin is not registered, or is of another robot.
-    """
-    twin: str | None = getattr(spec, "twin", None)
-    if twin is None:
-        return {}
-    # Any stored file could name a path of this machine as its robot; a registered twin does not.
-    robot = registry.get("twin", twin).get("robot_sha256")
-    if spec.uploaded_robot not in (None, robot):
-        raise invalid(f"the twin {twin[:12]} is of the robot {str(robot)[:12]}, not of {spec.uploaded_robot:.12}")
-    return {"robot": robot} if robot else {}
 
 
 async def _follow(jobs: JobQueue, job_id: str, after: int) -> AsyncGenerator[str]:

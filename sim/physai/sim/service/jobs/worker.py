@@ -3,7 +3,10 @@
 `python -m physai.sim.service.jobs.worker PARENT_PID NODE URL DATA DEVICE`; dies with the service that started it.
 """
 
+import contextlib
+import errno
 import json
+import math
 import os
 import queue
 import re
@@ -15,15 +18,19 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
+
 from physai.sdk.base.isolation import die_with_parent
 from physai.sim.database import connect
+from physai.sim.service.database.store import require_store
 from physai.sim.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.sim.service.jobs.kinds import INPUT, KINDS, OUTPUT
-from physai.sim.service.jobs.queue import Artefact, Claim, JobQueue
+from physai.sim.service.jobs.queue import LEASE_S, Artefact, Claim, JobQueue
 from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 
@@ -36,6 +43,13 @@ GRACE_S = 30.0
 MAX_STDOUT_BYTES = 64 * 2**20
 MAX_ARTEFACTS = 10000
 
+_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
+_AWAY = frozenset(
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+        *(errno.EAGAIN, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT),
+    )
+)
 _NODE = re.compile(r"[^A-Za-z0-9._-]")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -45,8 +59,19 @@ def node_name(data: Path) -> str:
     return f"{_NODE.sub('-', socket.gethostname())[:40]}:{data.resolve()}"[:100]
 
 
+def is_away(error: Exception) -> bool:
+    """Whether an error says that database, disk or machine cannot do now what they can do at other times."""
+    if isinstance(error, SQLAlchemyError):
+        # A statement that the database refuses for what is in it is refused again.
+        return not isinstance(error, DataError | IntegrityError | ProgrammingError)
+    return isinstance(error, OSError) and error.errno in _AWAY
+
+
 class Worker:
-    """Runs jobs one after another."""
+    """Runs jobs one after another.
+
+    While the database or the disk is away, a running job goes on, and what is to be stored waits.
+    """
 
     def __init__(self, jobs: JobQueue, blobs: BlobStore, folder: Path, name: str, *, device: str = "cpu") -> None:
         """A worker that keeps the jobs' folders in `folder`; `device` is for `validate` jobs."""
@@ -56,22 +81,77 @@ class Worker:
         self._folder = folder
         self.name = name
         self.stopping = False
+        self._away = -math.inf
+        """When the database or the disk was last away, on the monotonic clock [s]."""
 
     def run(self) -> None:
         """Runs jobs until `stopping` is set."""
         while not self.stopping:
-            claim = self._jobs.claim(self.name)
+            claim = self._claim()
             if claim is None:
                 time.sleep(POLL_S)
                 continue
-            self._run_job(claim)
+            try:
+                self._run_job(claim)
+            except Exception as error:
+                self._give_back(claim, error)
+
+    def _give_back(self, claim: Claim, error: Exception) -> None:
+        """Returns a job that this worker could not carry out; if that fails as well, its lease ends."""
+        away = is_away(error)
+        self._report_trouble(f"job {claim.job_id} was interrupted: {error}", away=away)
+        try:
+            self._persist(lambda: self._jobs.give_back(claim, crashed=not away))
+        except Exception as second:
+            self._report_trouble(f"job {claim.job_id} cannot be given back: {second}", away=False)
+
+    def _claim(self) -> Claim | None:
+        began = time.monotonic()
+        try:
+            # Once it was away, jobs are taken only when there is room for what they write.
+            if began - self._away < LEASE_S:
+                self._blobs.require_room()
+            # Others report again first, as this worker does: their leases may have ended while they could not.
+            claim = self._jobs.claim(self.name, silent=began - self._away > LEASE_S)
+        except Exception as error:
+            self._report_trouble(f"no job can be taken now: {error}", away=True)
+            return None
+        if time.monotonic() - began > LEASE_S / 2:
+            self._away = time.monotonic()
+        return claim
+
+    def _persist(self, store: Callable[[], object]) -> None:
+        """Stores how a job ended, as soon as database and disk are there.
+
+        A worker that stops does not wait for them. The job's folder keeps what it has, and the next attempt finds it.
+        """
+        while True:
+            try:
+                store()
+                return
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                self._report_trouble(f"the end of a job cannot be stored now: {error}", away=True)
+                if self.stopping:
+                    return
+                time.sleep(REPORT_S)
+
+    def _report_trouble(self, text: str, *, away: bool) -> None:
+        now = time.monotonic()
+        if not away or now - self._away > LEASE_S:
+            print(f"worker {self.name}: {' '.join(text.split())[:1000]}", file=sys.stderr, flush=True)
+        self._away = now if away else self._away
 
     def _run_job(self, claim: Claim) -> None:
         folder = self._folder / claim.job_id
         try:
             arguments = self._prepare(claim, folder)
         except (ProblemError, OSError, ValueError) as error:
-            self._jobs.end(claim, "failed", error=str(error))
+            if is_away(error):
+                raise
+            message = str(error)
+            self._persist(lambda: self._jobs.end(claim, "failed", error=message))
             return
         process = subprocess.Popen(
             [sys.executable, "-m", "physai.sim.service.jobs.child", str(os.getpid()), str(folder), *arguments],
@@ -81,15 +161,30 @@ class Worker:
             # Ctrl-C in the service's terminal must reach the service alone, which then stops its jobs in order.
             start_new_session=True,
         )
-        outcome = self._watch(claim, process, folder)
+        try:
+            outcome = self._watch(claim, process, folder)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
         if outcome == "lost":
             return
         if (folder / EXIT_FILE).exists():
             self._finish(claim, folder)
         elif outcome == "cancelled":
-            self._jobs.end(claim, "cancelled", artefacts=self._collect(folder))
+            self._persist(lambda: self._jobs.end(claim, "cancelled", artefacts=self._collect(folder)))
         else:
-            self._jobs.give_back(claim, crashed=outcome == "ended")
+            crashed = outcome == "ended" and self._has_room()
+            self._persist(lambda: self._jobs.give_back(claim, crashed=crashed))
+
+    def _has_room(self) -> bool:
+        """Whether the disk can be written now; a job that ended while it cannot is not to blame."""
+        try:
+            self._blobs.require_room()
+        except OSError as error:
+            self._report_trouble(f"the disk cannot be written now: {error}", away=True)
+            return False
+        return True
 
     def _prepare(self, claim: Claim, folder: Path) -> list[str]:
         """Lays out the job's folder; returns the arguments of physai."""
@@ -110,6 +205,8 @@ class Worker:
         assert process.stderr is not None
         reader = threading.Thread(target=_read_lines, args=(process.stderr, folder / LOG_FILE, lines), daemon=True)
         reader.start()
+        # A job that writes without end must not fill the database; the log has every line.
+        unsaid: deque[str] = deque(maxlen=50)
         outcome, kill_at = "ended", float("inf")
         while True:
             try:
@@ -117,7 +214,9 @@ class Worker:
                 reader.join(REPORT_S)
             except subprocess.TimeoutExpired:
                 pass
-            cancel = self._jobs.report(claim, _drain(lines))
+            while not lines.empty():
+                unsaid.append(lines.get())
+            cancel = self._report(claim, unsaid)
             if cancel is None:
                 process.kill()
                 process.wait()
@@ -126,10 +225,24 @@ class Worker:
                 return outcome
             if outcome == "ended" and (cancel or self.stopping):
                 outcome, kill_at = "cancelled" if cancel else "stopped", time.monotonic() + GRACE_S
-                (folder / INTERRUPTED_FILE).touch()
+                # A full disk has no room for it; then the command's exit code has to say it.
+                with contextlib.suppress(OSError):
+                    (folder / INTERRUPTED_FILE).touch()
                 process.send_signal(signal.SIGINT)
             elif time.monotonic() > kill_at:
                 process.kill()
+
+    def _report(self, claim: Claim, unsaid: deque[str]) -> bool | None:
+        """As `JobQueue.report`; lines that cannot be stored now are kept, and nothing is said to be cancelled."""
+        try:
+            cancel = self._jobs.report(claim, [line for line in unsaid if line])
+        except SQLAlchemyError as error:
+            self._report_trouble(f"job {claim.job_id} goes on, its progress cannot be stored now: {error}", away=True)
+            if not is_away(error):
+                unsaid.clear()
+            return False
+        unsaid.clear()
+        return cancel
 
     def _finish(self, claim: Claim, folder: Path) -> None:
         code = json.loads((folder / EXIT_FILE).read_bytes())["code"]
@@ -139,15 +252,20 @@ class Worker:
             result: Any = json.loads(text)
         except ValueError:
             result = None
-        artefacts = self._collect(folder)
         # Without a document on stdout the command refused its input, and said why on stderr; with one, it is the second
         # command that failed.
-        if not isinstance(result, dict) or code not in KINDS[claim.kind].answers:
-            self._jobs.end(claim, "failed", error=_last_line(folder / LOG_FILE), artefacts=artefacts)
+        if isinstance(result, dict) and code in KINDS[claim.kind].answers:
+            answer: dict[str, Any] = {"exit_code": code, "document": result}
+            self._persist(lambda: self._jobs.end(claim, "succeeded", result=answer, artefacts=self._collect(folder)))
+            return
+        error, has_room = _last_line(folder / LOG_FILE), self._has_room()
+        if has_room and not any(text in error for text in _FULL):
+            self._persist(lambda: self._jobs.end(claim, "failed", error=error, artefacts=self._collect(folder)))
             # A retry runs the command again instead of finding how this attempt ended.
             (folder / EXIT_FILE).unlink()
             return
-        self._jobs.end(claim, "succeeded", result={"exit_code": code, "document": result}, artefacts=artefacts)
+        (folder / EXIT_FILE).unlink()
+        self._persist(lambda: self._jobs.give_back(claim, crashed=has_room))
 
     def _collect(self, folder: Path) -> list[Artefact]:
         output = folder / OUTPUT
@@ -160,20 +278,16 @@ class Worker:
 
 
 def _read_lines(stream: IO[bytes], log: Path, lines: "queue.SimpleQueue[str]") -> None:
-    with stream, log.open("ab") as file:
+    # It reads to the end whatever happens to the log: a job whose lines nobody takes stands still.
+    with stream, contextlib.ExitStack() as stack:
+        file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):
+            file = stack.enter_context(log.open("ab", buffering=0))
         while line := stream.readline(65536):
-            file.write(line)
-            file.flush()
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.write(line)
             lines.put(_CONTROL.sub("", line.decode("utf-8", "replace")).strip())
-
-
-def _drain(lines: "queue.SimpleQueue[str]") -> list[str]:
-    # A job that writes without end must not fill the database; the log has every line.
-    kept: deque[str] = deque(maxlen=50)
-    while not lines.empty():
-        if line := lines.get():
-            kept.append(line)
-    return list(kept)
 
 
 def _last_line(log: Path) -> str:
@@ -186,7 +300,10 @@ def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
     if not die_with_parent(parent):
         return 1
     name = f"{node}:{parent}:{os.getpid()}"
-    worker = Worker(JobQueue(connect(url)), BlobStore(data / "blobs"), data / "jobs", name, device=device)
+    engine = connect(url)
+    # On another computer the folder of this path may be another one.
+    require_store(engine, data)
+    worker = Worker(JobQueue(engine), BlobStore(data / "blobs"), data / "jobs", name, device=device)
 
     def stop(_: int, __: FrameType | None) -> None:
         worker.stopping = True

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Engine, delete, func, select
 from sqlalchemy.orm import Session
 
+from physai.sim.database import reading
 from physai.sim.service.auth.rates import TokenBucket
 from physai.sim.service.database.tables import AuditRow
 
@@ -41,7 +42,7 @@ class AuditLog:
 
     def entries(self, *, before: float | None, limit: int) -> list[dict[str, Any]]:
         """Entries older than a time [s since 1970], newest first."""
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             wanted = select(AuditRow).where(AuditRow.time < (time.time() + 1.0 if before is None else before))
             rows = session.scalars(wanted.order_by(AuditRow.id.desc()).limit(limit))
             return [

@@ -7,14 +7,13 @@ import time
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from physai.sdk.base.terminal import printable
 from physai.sim.service.auth.bodies import READING
 from physai.sim.service.observe.audit import AuditLog
-from physai.sim.service.problems import REQUEST_ID
+from physai.sim.service.problems import REQUEST_ID, STORAGE_ERRORS
 
 HEADER = b"x-request-id"
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
@@ -85,6 +84,6 @@ class ObserveRequests:
         if (lasting and status < 400) or status in (401, 403):
             try:
                 await run_in_threadpool(self._audit.add, entry)
-            except SQLAlchemyError as error:
+            except STORAGE_ERRORS as error:
                 # The answer is out already; what it was stands in the log, too.
                 log.error("request %s is not in the audit log: %s", request_id, error)

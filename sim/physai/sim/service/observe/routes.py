@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from sqlalchemy import Engine
 
 from physai.sim.service.auth.access import requires
 from physai.sim.service.observe.audit import AuditLog
+from physai.sim.service.observe.readiness import Readiness
 
 
-def observe_routes(engine: Engine, metrics: CollectorRegistry, audit: AuditLog) -> APIRouter:
+def observe_routes(readiness: Readiness, metrics: CollectorRegistry, audit: AuditLog) -> APIRouter:
     """The routes by which a service is watched."""
     router = APIRouter(tags=["service"])
 
@@ -20,10 +20,9 @@ def observe_routes(engine: Engine, metrics: CollectorRegistry, audit: AuditLog) 
         return {"status": "ok"}
 
     @router.get("/readyz")
-    def readyz() -> dict[str, str]:
-        """Answers with success once the database does."""
-        with engine.connect() as connection:
-            connection.exec_driver_sql("SELECT 1")
+    async def readyz() -> dict[str, str]:
+        """Answers with success while the database answers, the disk has room and workers take jobs."""
+        await readiness.require()
         return {"status": "ready"}
 
     @router.get("/metrics", dependencies=[requires("read")], response_class=Response)

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from physai.sim.service.auth.access import identify, requires
+from physai.sim.service.auth.access import admit, requires
 from physai.sim.service.openenv import mcp
 from physai.sim.service.openenv.connection import EpisodeConnection, serve
 from physai.sim.service.openenv.episodes import Episode, Profile, open_episode, state
@@ -125,8 +125,9 @@ def openenv_routes(manager: SessionManager, executor: Executor, limits: Limits) 
 
     @router.websocket("/ws")
     async def connect(socket: WebSocket, profile: Profile, task: str, session_id: str | None = None) -> None:
+        if not await admit(socket, "run"):
+            return
         try:
-            identify(socket).require("run")
             # A tool client that made its session over HTTP steps it here too.
             attached = None if session_id is None else skill_sessions.get(session_id)
         except ProblemError as problem:

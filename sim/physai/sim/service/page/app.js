@@ -45,8 +45,14 @@ const jobTable = (jobs) => table([
   ["submitted", (job) => when(job.created)],
 ], jobs, "No jobs yet. Validate a policy here, or submit one with: physai sim validate RUN --server URL");
 
-function jobs() {
-  live(() => json("/v1/jobs"), (found) => show("Jobs", jobTable(found)));
+const PAGE = 100;
+
+// The newest jobs, or those that were submitted before one.
+function jobs(before) {
+  const link = (href, text) => element("a", { href }, text);
+  live(() => json(`/v1/jobs?limit=${PAGE}${before ? `&before=${before}` : ""}`), (found) =>
+    show("Jobs", jobTable(found), element("p", {}, before ? link("#/jobs", "Newest jobs") : "", " ",
+      found.length === PAGE ? link(`#/jobs/before/${found.at(-1).id}`, "Older jobs") : "")));
 }
 
 function job(id) {
@@ -156,11 +162,23 @@ async function download(id, name) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+// The latest finished validation of each policy that has one.
+async function validations(policies) {
+  const found = [];
+  for (let start = 0; start < policies.length; start += 100) {
+    const query = policies.slice(start, start + 100).map((policy) => `policy=${policy}`).join("&");
+    found.push(...await json(`/v1/jobs/validations?${query}`));
+  }
+  return found;
+}
+
 function policies() {
-  const paths = ["/v1/registry/policy", "/v1/jobs?state=succeeded", "/v1/installations/latest"];
-  live(() => Promise.all(paths.map((path) => json(path))), ([entries, verdicts, units]) => {
-    const latest = new Map();
-    for (const found of [...verdicts].reverse()) if (found.kind === "validate") latest.set(found.spec.policy, found);
+  const fetchData = async () => {
+    const [entries, units] = await Promise.all(["/v1/registry/policy", "/v1/installations/latest"].map((path) => json(path)));
+    return [entries, await validations(entries.map((entry) => entry.sha256)), units];
+  };
+  live(fetchData, ([entries, verdicts, units]) => {
+    const latest = new Map(verdicts.map((found) => [found.spec.policy, found]));
     const outcome = (entry) => {
       const found = latest.get(entry.sha256);
       return found ? element("a", { href: `#/jobs/${found.id}` }, found.result.document.outcome) : "not validated";
@@ -267,13 +285,14 @@ const VIEWS = { jobs, policies, twins, robots, sessions };
 
 function route() {
   leave();
-  const [, name = "jobs", id] = location.hash.split("/");
+  const [, name = "jobs", id, older] = location.hash.split("/");
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   main.replaceChildren(element("p", { class: "hint" }, "Loading …"));
-  if (name === "jobs" && id) job(id);
+  if (name === "jobs" && id === "before") jobs(older);
+  else if (name === "jobs" && id) job(id);
   else if (name === "sessions" && id) watch(id);
   else if (name === "robots" && id) robot(id);
   else if (name === "validate") { leave = () => {}; validate(id); }

@@ -1,13 +1,15 @@
 """Files by the SHA-256 of their content, below the service's data folder."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
 from pathlib import Path
+from typing import IO
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.files import sync_folder
@@ -15,6 +17,11 @@ from physai.sim.service.problems import ProblemError
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 2**20
+_UPLOAD = "upload-"
+UNFINISHED_S = 3600.0
+"""A file that nobody has written to for this long is not finished any more [s]."""
+ROOM_BYTES = 2**16
+"""What the disk has to take, to count as usable."""
 
 
 class BlobStore:
@@ -38,23 +45,29 @@ class BlobStore:
             raise ProblemError(404, "unknown-content", f"no file has SHA-256 {sha256}; upload it to /v1/blobs first")
         return path
 
+    def require_room(self) -> None:
+        """Checks that the disk takes what is written.
+
+        Raises:
+            OSError: it is full, or cannot be written.
+        """
+        with tempfile.TemporaryFile(dir=self._incoming, buffering=0) as file:
+            if file.write(bytes(ROOM_BYTES)) != ROOM_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._incoming))
+
     def put(self, data: bytes) -> str:
         """Stores bytes durably; returns their hash."""
-        with tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+        with self._new_file() as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         return self._adopt(Path(file.name), sha256_hex(data))
 
     def put_file(self, path: Path) -> tuple[str, int]:
         """Copies a file into the store; returns its hash and size."""
         digest, size = hashlib.sha256(), 0
-        with path.open("rb") as source, tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+        with path.open("rb") as source, self._new_file() as file:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 size += file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
         return self._adopt(Path(file.name), digest.hexdigest()), size
 
     async def put_stream(self, stream: AsyncIterable[bytes], *, limit: int) -> tuple[str, int]:
@@ -80,25 +93,37 @@ class BlobStore:
         self, stream: AsyncIterable[bytes], limit: int, heard: Callable[[bytes], None]
     ) -> tuple[Path, int]:
         size = 0
-        with tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+        with self._new_file(_UPLOAD) as file:
+            async for chunk in stream:
+                size += len(chunk)
+                if size > limit:
+                    raise ProblemError(413, "too-large", f"the upload exceeds {limit} bytes, the limit of a file")
+                heard(chunk)
+                file.write(chunk)
+        return Path(file.name), size
+
+    @contextlib.contextmanager
+    def _new_file(self, prefix: str = "put-") -> Generator[IO[bytes]]:
+        """A file that is durable at the end of the block; removed if the block fails."""
+        with tempfile.NamedTemporaryFile(dir=self._incoming, prefix=prefix, delete=False) as file:
             try:
-                async for chunk in stream:
-                    size += len(chunk)
-                    if size > limit:
-                        raise ProblemError(413, "too-large", f"the upload exceeds {limit} bytes, the limit of a file")
-                    heard(chunk)
-                    file.write(chunk)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
-        return Path(file.name), size
 
-    def clear_incoming(self) -> None:
-        """Deletes uploads that a killed service left unfinished."""
-        shutil.rmtree(self._incoming)
-        self._incoming.mkdir()
+    def clear_incoming(self, *, uploads: bool) -> None:
+        """Deletes files that a killed process left unfinished.
+
+        Args:
+            uploads: all uploads, which no service receives now; else only what is too old to be still received.
+        """
+        for path in self._incoming.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if (uploads and path.name.startswith(_UPLOAD)) or time.time() - path.stat().st_mtime > UNFINISHED_S:
+                    path.unlink()
 
     def _adopt(self, file: Path, sha256: str) -> str:
         target = self._folder / sha256[:2] / sha256

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from physai.sdk.bundle.manifest import MAX_VERSION
 from physai.sdk.contract.robot import Name
 from physai.sdk.evidence.verdict import Sha256
+from physai.sim.database import reading
 from physai.sim.service.database.tables import InstallationRow
 from physai.sim.service.sessions.routes import Strict
 
@@ -83,7 +84,7 @@ class Installations:
         wanted = select(InstallationRow).order_by(InstallationRow.id.desc()).limit(limit)
         if unit is not None:
             wanted = wanted.where(InstallationRow.unit == unit)
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             return [_as_json(row) for row in session.scalars(wanted)]
 
     def units(self) -> list[dict[str, Any]]:
@@ -91,7 +92,7 @@ class Installations:
         latest = select(func.max(InstallationRow.id)).group_by(InstallationRow.unit)
         runs = aliased(InstallationRow)
         wanted = select(InstallationRow, runs).outerjoin(runs, InstallationRow.runs == runs.id)
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             rows = session.execute(wanted.where(InstallationRow.id.in_(latest)).order_by(InstallationRow.unit))
             return [
                 {"unit": row.unit, "latest": _as_json(row), "runs": _as_json(running) if row.runs else None}

@@ -17,11 +17,12 @@ from physai.sdk.evidence.verdict import load_verdict
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import MAX_POLICY_BYTES, POLICY_FILE, PROVENANCE_PREFIX, parse_header
 from physai.sdk.signing.sign import read_claims
+from physai.sim.database import reading
 from physai.sim.robots import load_robot, robot_names
 from physai.sim.service.database.tables import EntryRow
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.registry.blobs import BlobStore
-from physai.sim.service.registry.robot_trial import try_robot
+from physai.sim.service.registry.robot_trial import CPU_S, SlowRobotError, try_robot
 from physai.sim.twin.twin import load_twin
 
 FileKind = Literal["policy", "twin", "verdict", "bundle"]
@@ -64,7 +65,7 @@ class Registry:
             facts["golden"] = golden
         return self._add(kind, sha256, name, facts, by)
 
-    def add_robot(self, upload: Path, *, name: str, main: str | None, by: str = "") -> Facts:
+    def add_robot(self, upload: Path, *, name: str, main: str | None, by: str = "", cpu_s: int = CPU_S) -> Facts:
         """Stores and registers an uploaded robot after compiling it apart; one that exists is returned.
 
         Args:
@@ -72,13 +73,17 @@ class Registry:
             name: of the robot in a single file.
             main: path of the model in a zip that has several.
             by: name of the token.
+            cpu_s: processor time that it may take to compile [s].
 
         Raises:
+            SlowRobotError: it takes more than `cpu_s`, which is less than a robot may take.
             ProblemError: it is no robot that the service can hold.
         """
         try:
-            facts, archive = try_robot(upload.read_bytes(), name=name, main=main)
+            facts, archive = try_robot(upload.read_bytes(), name=name, main=main, cpu_s=cpu_s)
         except PhysaiError as error:
+            if isinstance(error, SlowRobotError) and cpu_s < CPU_S:
+                raise
             raise invalid(str(error)) from error
         return self._add("robot", self._blobs.put(archive), facts["robot"], facts, by)
 
@@ -140,7 +145,7 @@ class Registry:
     def all(self, kind: EntryKind, *, prefix: str = "") -> list[Facts]:
         """Entries of a kind whose hash begins with `prefix`, newest first."""
         wanted = select(EntryRow).where(EntryRow.kind == kind, EntryRow.sha256.startswith(prefix, autoescape=True))
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             return [_as_json(row) for row in session.scalars(wanted.order_by(EntryRow.created.desc()))]
 
     def get(self, kind: EntryKind, sha256: str) -> Facts:
@@ -149,7 +154,7 @@ class Registry:
         Raises:
             ProblemError: there is none with this hash.
         """
-        with Session(self._engine) as session:
+        with Session(reading(self._engine)) as session:
             row = session.get(EntryRow, (sha256, kind))
             if row is None:
                 path = "/v1/robots" if kind == "robot" else f"/v1/registry/{kind}"

@@ -1,6 +1,7 @@
 """Robots over HTTP: upload, list, read."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -11,6 +12,7 @@ from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
+from physai.sim.service.registry.robot_trial import CPU_S, QUICK_CPU_S, SlowRobotError
 
 WAIT_S = 60.0
 """Longest time that an upload waits for the compilation of others [s]."""
@@ -22,8 +24,20 @@ DETAILS = ("joints", "bodies", "actuators", "files")
 def robot_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) -> APIRouter:
     """The routes below `/v1/robots`."""
     router = APIRouter(prefix="/v1/robots", tags=["robots"])
-    # One at a time: each may take a processor and gigabytes, which the sessions need.
-    turn = asyncio.Lock()
+    # One at a time: each may take a processor and gigabytes, which the sessions need. A robot that takes long has a
+    # turn of its own, so that others need not wait for it.
+    turns = {QUICK_CPU_S: asyncio.Lock(), CPU_S: asyncio.Lock()}
+
+    async def compiled(cpu_s: int, upload: Path, **options: Any) -> dict[str, Any]:
+        turn = turns[cpu_s]
+        try:
+            await asyncio.wait_for(turn.acquire(), WAIT_S)
+        except TimeoutError:
+            raise ProblemError(503, "capacity", "other robots are being compiled; try again in a minute") from None
+        try:
+            return await asyncio.to_thread(registry.add_robot, upload, cpu_s=cpu_s, **options)
+        finally:
+            turn.release()
 
     @router.post("", status_code=201)
     async def add_robot(
@@ -39,14 +53,11 @@ def robot_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) -> AP
         """Stores a robot: the body is an MJCF, a URDF, or a zip of one with its meshes and pictures."""
         caller.require("run")
         async with blobs.received(request.stream(), limit=body_limit) as upload:
+            options = {"name": name, "main": main, "by": caller.name}
             try:
-                await asyncio.wait_for(turn.acquire(), WAIT_S)
-            except TimeoutError:
-                raise ProblemError(503, "capacity", "other robots are being compiled; try again in a minute") from None
-            try:
-                return await asyncio.to_thread(registry.add_robot, upload, name=name, main=main, by=caller.name)
-            finally:
-                turn.release()
+                return await compiled(QUICK_CPU_S, upload, **options)
+            except SlowRobotError:
+                return await compiled(CPU_S, upload, **options)
 
     @router.get("", dependencies=[requires("read")])
     def list_robots() -> list[dict[str, Any]]:

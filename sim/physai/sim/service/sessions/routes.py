@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from physai.sdk.base.plugins import contributions
 from physai.sdk.evidence.verdict import Sha256
 from physai.sim.client.wire import WireError, pack, unpack
-from physai.sim.service.auth.access import Caller, identify, requires
+from physai.sim.service.auth.access import Caller, admit, requires
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.json_values import as_json
 from physai.sim.service.sessions.manager import INTERFACES, SessionManager
@@ -176,11 +176,7 @@ def _step_message(operation: str, body: Step) -> Message:
 
 async def _serve(socket: WebSocket, manager: SessionManager, executor: Executor, identifier: str, token: str) -> None:
     """One client's WebSocket: a request per binary message, answered in order."""
-    try:
-        identify(socket).require("run")
-    except ProblemError as problem:
-        # Before the connection is accepted, closing it refuses the handshake.
-        await socket.close(1008, problem.detail[:120])
+    if not await admit(socket, "run"):
         return
     await socket.accept()
     try:

@@ -90,10 +90,12 @@ class Session:
                 self._played_until += dt
                 try:
                     self._observations = {"observations": self._worlds.step(self._held)["observations"]}
-                except (PhysaiError, *ENGINE_ERRORS):
-                    self._held = None
-                else:
                     self._count_step()
+                except BaseException as error:
+                    # Or it would fail again a moment later, and for ever.
+                    self._held = None
+                    if not isinstance(error, (PhysaiError, *ENGINE_ERRORS)):
+                        raise
 
     @property
     def playing(self) -> bool:

@@ -1,0 +1,57 @@
+"""Whether a service can do its work: the database answers, the disk has room, and workers take jobs."""
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+from sqlalchemy import Engine
+
+from physai.sim.service.jobs.executor import JobExecutor
+from physai.sim.service.problems import STORAGE_ERRORS, ProblemError, storage_away
+from physai.sim.service.registry.blobs import BlobStore
+
+ANSWER_S = 3.0
+"""How long the database may take to answer [s]."""
+
+
+class Readiness:
+    """Looks at what a service needs; belongs to its event loop."""
+
+    def __init__(self, engine: Engine, blobs: BlobStore, executor: JobExecutor) -> None:
+        """Of a service that stores its data in these two and runs jobs by that executor."""
+        self._engine = engine
+        self._blobs = blobs
+        self._executor = executor
+        # One look at a time, in a thread of its own: a database that hangs takes no more than that one.
+        self._look: Future[None] | None = None
+
+    async def require(self) -> None:
+        """Returns if the service can do its work.
+
+        Raises:
+            ProblemError: it cannot; the message says why.
+        """
+        if self._look is None or self._look.done():
+            self._look = Future()
+            threading.Thread(target=self._touch, args=(self._look,), name="readiness", daemon=True).start()
+        look = asyncio.wrap_future(self._look)
+        done, _ = await asyncio.wait({look}, timeout=ANSWER_S)
+        if not done:
+            raise ProblemError(503, "storage", f"the database has not answered for {ANSWER_S:g} s; look at its log")
+        try:
+            look.result()
+        except STORAGE_ERRORS as error:
+            raise storage_away(error) from error
+        trouble = self._executor.trouble()
+        if trouble:
+            raise ProblemError(503, "workers", trouble)
+
+    def _touch(self, look: "Future[None]") -> None:
+        try:
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql("SELECT 1")
+            self._blobs.require_room()
+        except BaseException as error:
+            look.set_exception(error)
+        else:
+            look.set_result(None)
