@@ -16,8 +16,10 @@ from tests.support.chromium import Browser, chromium, needs_chromium
 from tests.support.robot_zips import arm_with_mesh
 from tests.support.service import trained_policy
 
+from physai.sdk.base.canonical import canonical_json
 from physai.sdk.cli.main import main
-from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
+from physai.sdk.evidence.origin import KINDS, Origin, OriginKind
+from physai.sdk.evidence.verdict import Evidence, GateResult, Measurement, Verdict, VerdictOutcome
 from physai.sim.client import RemoteSession
 from physai.sim.client.service import request
 from physai.sim.report.html import Page, html_report
@@ -201,6 +203,41 @@ def test_a_report_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
     assert all(cell.rect["x"] + cell.rect["width"] <= width for cell in cells)
     assert "91.4%" in browser.find_element(By.CSS_SELECTOR, ".gates").text
     browser.set_window_size(1200, 900)
+
+
+def test_a_verdict_is_shown_as_everywhere_else(service: ServiceProcess, browser: Browser) -> None:
+    """A PASS on evidence that no robot accepts by default is not a bare PASS in the lists of jobs and policies."""
+    gate = GateResult(gate="contract", outcome=VerdictOutcome.PASS, question="?", method="-", threshold="-", episodes=1)
+    verdicts = [
+        Verdict(
+            policy_sha256="1" * 64,
+            contract_fingerprint="2" * 64,
+            twin_hash="3" * 64,
+            gates_sha256="4" * 64,
+            created="2026-11-21T12:00:00Z",
+            evidence=Evidence(twin=origin(twin), latency=origin(latency)),
+            gates=(gate,),
+            outcome=VerdictOutcome.PASS,
+            versions={},
+            physai_version="0.1.0",
+        )
+        for twin in KINDS
+        for latency in KINDS
+    ]
+    browser.get(f"{service.url}/#/jobs")
+    script = """
+      const [documents, done] = arguments;
+      const shown = (verdict, document) => verdict(JSON.parse(document)).textContent;
+      import("/page/elements.js").then(({ verdict }) => done(documents.map((one) => shown(verdict, one))));
+    """
+    shown = browser.execute_async_script(script, [canonical_json(verdict).decode() for verdict in verdicts])
+    assert shown == [verdict.shown for verdict in verdicts]
+    assert shown.count("PASS") == 1, "where both are from a robot"
+    assert "PASS, only accepting computer, stand-in" in shown
+
+
+def origin(kind: OriginKind) -> Origin:
+    return Origin(kind=kind, robot=None if kind in ("computer", "unknown") else "arm")
 
 
 def test_what_robots_run(service: ServiceProcess, browser: Browser) -> None:

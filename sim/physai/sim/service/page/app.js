@@ -1,6 +1,6 @@
 // The page of the service: plain DOM, no build step. Text from the service is only ever set as text, never as HTML.
 
-import { ENDED, element, few, mark, short, table, when } from "./elements.js";
+import { ENDED, element, few, mark, short, table, verdict, when } from "./elements.js";
 import { compare, robotForm, validate } from "./forms.js";
 import { call, clear, json, main, post, problem, Refused, say, show } from "./service.js";
 
@@ -41,7 +41,7 @@ const jobTable = (jobs) => table([
   ["job", (job) => element("a", { href: `#/jobs/${job.id}` }, job.id)],
   ["kind", (job) => job.kind],
   ["state", (job) => mark(job.state)],
-  ["result", (job) => job.result?.document.outcome ? mark(job.result.document.outcome) : (job.error ?? "")],
+  ["result", (job) => job.result?.document.outcome ? verdict(job.result.document) : (job.error ?? "")],
   ["submitted", (job) => when(job.created)],
 ], jobs, "No jobs yet. Validate a policy here, or submit one with: physai sim validate RUN --server URL");
 
@@ -181,7 +181,7 @@ function policies() {
     const latest = new Map(verdicts.map((found) => [found.spec.policy, found]));
     const outcome = (entry) => {
       const found = latest.get(entry.sha256);
-      return found ? element("a", { href: `#/jobs/${found.id}` }, found.result.document.outcome) : "not validated";
+      return found ? element("a", { href: `#/jobs/${found.id}` }, verdict(found.result.document)) : "not validated";
     };
     show("Policies", table([
       ["policy", (entry) => short(entry.sha256)],

@@ -21,6 +21,14 @@ const LOOKS = { succeeded: "good", PASS: "good", credible: "good", failed: "bad"
   committed: "good", unchanged: "good", "rolled-back": "bad" };
 export const mark = (word) => element("span", { class: LOOKS[word] ?? "wait" }, word);
 
+// As `Verdict.shown` in Python: a PASS on evidence that no robot accepts by default says so wherever it stands.
+export function verdict({ outcome, evidence }) {
+  const kinds = ["twin", "latency"].map((what) => evidence?.[what]?.kind ?? "unknown");
+  const foreign = [...new Set(kinds)].filter((kind) => kind !== "robot").sort();
+  if (outcome !== "PASS" || !foreign.length) return mark(outcome);
+  return element("span", { class: "wait" }, `PASS, only accepting ${foreign.join(", ")}`);
+}
+
 export function table(columns, rows, empty) {
   if (!rows.length) return element("p", { class: "hint" }, empty);
   const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));

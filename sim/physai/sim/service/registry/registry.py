@@ -178,9 +178,10 @@ def _verdict(path: Path) -> tuple[str, Facts]:
     verdict = load_verdict(path)
     facts: Facts = {
         "outcome": verdict.outcome.value,
+        "shown": verdict.shown,
         "policy": verdict.policy_sha256,
         "twin_hash": verdict.twin_hash,
-        "gates": {gate.gate: gate.outcome.value for gate in verdict.gates},
+        "gates": {gate.gate: gate.shown for gate in verdict.gates},
     }
     return verdict.policy_sha256, facts
 
