@@ -17,6 +17,7 @@ def test_an_honest_policy_passes(base: str, tmp_path: Path) -> None:
     assert alarms(honest_trial(tmp_path, base), tmp_path / "report") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measured_effort", [True, pytest.param(False, marks=pytest.mark.mutation)])
 def test_an_honest_twin_passes(measured_effort: bool, tmp_path: Path) -> None:
     """The twin that each wrong one differs from in one thing."""

@@ -5,9 +5,6 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
-import array_api_compat
-import numpy as np
-
 from physai.sdk.base.errors import ModelError, TaskError
 
 Array: TypeAlias = Any
@@ -203,24 +200,3 @@ def put(array: Array, snapshot: Mapping[str, Array], name: str) -> None:
             "restore it with the same task, options and number of worlds"
         )
     array[...] = snapshot[name]
-
-
-def set_where(out: Array, mask: Array, values: Array | float) -> None:
-    """Write values into the masked rows of an array in place, with a single kernel if they are tensors.
-
-    Args:
-        out: shape (n, …).
-        mask: rows to write, bool, shape (n,).
-        values: of the shape of `out`, or one number.
-    """
-    target: Any = out
-    given: Any = values
-    rows = mask.reshape(-1, *[1] * (target.ndim - 1))
-    if array_api_compat.is_numpy_array(target):
-        np.copyto(out, given, where=rows, casting="same_kind")
-    elif isinstance(given, float):
-        target.masked_fill_(rows, given)
-    else:
-        import torch
-
-        torch.where(rows, given.to(target.dtype), target, out=target)

@@ -12,7 +12,7 @@ import numpy as np
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.extras import missing_extra
 from physai.sim import friction
-from physai.sim.engines.protocol import Array, CapacityError, Snapshot, Stage, put, set_where
+from physai.sim.engines.protocol import Array, CapacityError, Snapshot, Stage, put
 from physai.sim.engines.warp import modules, on_torch_stream, require_device
 
 _COULOMB, _LOAD = "dof_frictionloss", "friction/load"
@@ -319,6 +319,27 @@ class WarpDeviceEngine:
         if self._friction is not None:
             put(self._friction.load, snapshot, _LOAD)
         self._refresh()
+
+
+def set_where(out: Array, mask: Array, values: Array | float) -> None:
+    """Write values into the masked rows of an array in place, with a single kernel if they are tensors.
+
+    Args:
+        out: shape (n, …).
+        mask: rows to write, bool, shape (n,).
+        values: of the shape of `out`, or one number.
+    """
+    target: Any = out
+    given: Any = values
+    rows = mask.reshape(-1, *[1] * (target.ndim - 1))
+    if array_api_compat.is_numpy_array(target):
+        np.copyto(out, given, where=rows, casting="same_kind")
+    elif isinstance(given, float):
+        target.masked_fill_(rows, given)
+    else:
+        import torch
+
+        torch.where(rows, given.to(target.dtype), target, out=target)
 
 
 def array_maker(warp: Any, as_numpy: bool) -> Callable[[Any], Array]:

@@ -108,6 +108,7 @@ def words(verb: str, planted: Planted, **said: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_task_file_that_a_file_names_is_not_run(verb: str, planted: Planted) -> None:
     answered = physai(*words(verb, planted, task=str(planted.task)))
@@ -119,6 +120,7 @@ def test_a_task_file_that_a_file_names_is_not_run(verb: str, planted: Planted) -
     assert ways in answered.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_robots_model_that_a_file_names_is_not_opened(verb: str, planted: Planted) -> None:
     answered = physai(*words(verb, planted, robot=str(planted.robot)))

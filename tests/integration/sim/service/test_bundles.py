@@ -81,6 +81,7 @@ def test_the_migrations_make_the_tables(served: Served, database: str | None) ->
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
+@pytest.mark.slow
 def test_lists_show_what_a_bundle_says(served: Served) -> None:
     digest = client(served).upload(BUNDLE)
     entry = client(served).register("bundle", digest)

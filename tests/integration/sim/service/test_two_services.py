@@ -12,6 +12,7 @@ from physai.sim.service.database.store import bind_store
 from physai.sim.service.process import ServiceProcess
 
 
+@pytest.mark.slow
 def test_in_postgresql_the_second_folder_is_refused(tmp_path: Path) -> None:
     programs = postgres_folder()
     if programs is None:

@@ -191,6 +191,7 @@ MUTANTS: dict[str, tuple[Patch, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("patch", "name", "text"), MUTANTS.values(), ids=MUTANTS)
 def test_the_judge_sees_a_wrong_runtime(
     patch: Patch, name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

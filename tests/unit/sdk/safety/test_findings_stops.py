@@ -193,6 +193,7 @@ STOPS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @both
 @lies("true", "offset", "degrees", "mirrored")
 @pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)

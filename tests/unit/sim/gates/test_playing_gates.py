@@ -63,6 +63,7 @@ def with_friction(twin: Twin, *, identified: bool, value: float = 0.2) -> Twin:
     return replace(twin, parameters=(mass, open_friction), covariance=np.diag([0.05**2, 9.0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [SuccessGate, RobustnessGate, FalsificationGate])
 def test_what_the_recordings_do_not_constrain_fails_no_policy(
     bench: Any, write_policy: Writer, find: Find, gate: type[Gate]

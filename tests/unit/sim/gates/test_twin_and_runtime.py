@@ -212,6 +212,7 @@ def test_of_numbers_that_are_not_finite_nothing_is_remembered() -> None:
     assert policy.state["started"].tolist() == [[1.0], [0.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ARMS)
 def test_the_twin_does_what_the_runtime_does(kind: str, tmp_path: Path) -> None:
     policy = arm_policy(kind)

@@ -61,6 +61,7 @@ def of_successes() -> Learner:
     return trainer.learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [new, of_successes])
 def test_a_critic_that_does_not_know_the_task_learns_it_first(begun: Callable[[], Learner]) -> None:
     learner = begun()

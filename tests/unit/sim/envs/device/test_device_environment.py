@@ -44,6 +44,7 @@ def check_same(step: Any, found: DeviceStep, *, tolerance: float) -> None:
         assert np.allclose(found.metrics[name].numpy()[step.judged], values, atol=tolerance), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*sorted(BUILT_IN), "velocity:terrain", "ur10e-reach:position"])
 @pytest.mark.parametrize(
     ("training", "randomise", "repeat"), [(False, True, 1), (True, True, 1), (True, False, 1), (True, True, 3)]
