@@ -22,7 +22,8 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.signing.trust_file import SignedTrust
-from physai.train.cli.demo import print_summary
+from physai.train.cli import demo_drive
+from physai.train.cli.demo import INSTALL_TRIES, install_eventually, print_summary
 from physai.train.cli.demo_drive import drive, driven_text
 
 TASK = "cartpole-swingup"
@@ -140,7 +141,26 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
 
 
 @pytest.mark.slow
-def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> None:
+def test_an_installation_is_tried_again_and_given_up(
+    demo: Demo, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A robot refuses a policy while it misses deadlines; then the demo goes on without it."""
+    folder, _ = demo
+    root = tmp_path / "robot"
+    UpdateAgent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(folder / "keys" / "trust.json"))
+    install = ["robot", "install", str(folder / f"{TASK}.physai"), "--root", str(root), "--activate"]
+    assert not install_eventually(install), "without a verdict"
+    assert capfd.readouterr().err.count("installing again") == INSTALL_TRIES - 1
+    assert any(install_eventually([*install, "--unsafe-no-verdict"]) for _ in range(MOST_TRIES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["dds", "udp"])
+def test_its_policy_drives_the_rehearsal_robot(
+    demo: Demo, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if transport == "udp":  # as where Cyclone DDS has no wheel
+        monkeypatch.setattr(demo_drive, "find_spec", {}.get)
     folder, _ = demo
     root = tmp_path / "robot"
     UpdateAgent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(folder / "keys" / "trust.json"))
@@ -153,6 +173,7 @@ def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> No
     assert ended.returncode == 0, ended.stderr
     found = drive(TASK, folder / f"{TASK}-robot" / "twin.json", root, 3.0, unsafe_no_verdict=True)
     runtime, robot = found["runtime"], found["robot"]
+    assert found["transport"] == transport
     assert runtime["ticks"] > 100
     assert set(runtime["stages_us"]) >= {"sensor age", "inference", "guard", "send", "whole"}
     assert robot["commands"] > 100

@@ -32,7 +32,7 @@ def drive(
         unsafe_no_verdict: run a policy that was installed without a valid verdict.
 
     Returns:
-        Statistics of the runtime (`runtime`) and of the robot (`robot`).
+        The transport (`transport`), and statistics of the runtime (`runtime`) and of the robot (`robot`).
 
     Raises:
         PhysaiError: one of the two failed.
@@ -68,7 +68,7 @@ def drive(
         raise PhysaiError("`physai robot run` failed; its message is above")
     if robot.returncode or not robot_summary:
         raise PhysaiError("`physai robot simulate` failed; its message is above")
-    return {"runtime": json.loads(runtime.stdout), "robot": json.loads(robot_summary)}
+    return {"transport": transport[1], "runtime": json.loads(runtime.stdout), "robot": json.loads(robot_summary)}
 
 
 def _stop(robot: "subprocess.Popen[bytes]") -> None:
