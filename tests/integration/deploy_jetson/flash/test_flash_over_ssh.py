@@ -138,7 +138,10 @@ def test_a_lost_connection_is_made_again_and_the_upload_goes_on(
     assert len(killed) == 1
     assert killed[0] < 0.9
     assert (flashed.outcome, flashed.reconnects) == ("on-trial", 1)
-    assert flashed.resumed_bytes >= killed[0] * large.size * 0.9
+    # Nothing is sent twice. Where all had arrived before the connection was cut, nothing is left to resume.
+    assert flashed.resumed_bytes >= killed[0] * large.size * 0.9 or flashed.sent_bytes == sum(
+        large.offer().sizes.values()
+    )
     # What had arrived but was not acknowledged is in neither number.
     assert flashed.sent_bytes <= large.offer().size
     assert bytes(open_active(pendulum.root).bundle.members.data) == bytes(large.members.data)
