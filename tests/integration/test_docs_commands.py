@@ -137,14 +137,14 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 SMALLER = {
     r"--time-budget-s \d+": "--iterations 60",
+    r"(physai train reach .*)--iterations 60": r"\1--iterations 15",
     r"--seconds 20": "--seconds 3",
     r" --budget-steps \d+": "",
     r"(physai sim calibrate .*)": r"\1 --budget-steps 500000",
-    r"(physai sim validate .*)": r"\1 --gates smaller.yaml",
     r"(physai eval .*)": r"\1 --episodes 32",
+    r"(physai play .*--video .*)": r"\1 --episodes 1 --duration-s 2",
 }
 """What a tutorial does in a tenth of the time."""
-SMALLER_GATES = "engine: {episodes: 8}\nfalsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}\n"
 NO_PASS = re.compile(r"^(FAIL|INCONCLUSIVE): this policy", re.MULTILINE)
 
 
@@ -188,11 +188,11 @@ def run_page(page: Path, folder: Path, *, slow: bool, smaller: bool = False) -> 
             pytest.skip("this computer is too busy for the deadlines of the contract")
         # 1 is an answer: a verdict that is no PASS, a robot that ended in HOLD because this computer was busy.
         report = f"{page}:{block.line}:\n{block.text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        assert done.returncode in (0, 1), report
         assert "Traceback" not in done.stderr, report
-        said += done.stdout + done.stderr
         if smaller and NO_PASS.search(done.stdout):
-            return said
+            return said + done.stdout
+        assert done.returncode in (0, 1), report
+        said += done.stdout + done.stderr
     return said
 
 
@@ -211,7 +211,6 @@ def test_a_page_runs(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["first-policy", "somebody-elses-arm", "your-own-robot"])
 def test_a_tutorial_runs_at_a_smaller_size(name: str, tmp_path: Path) -> None:
     """Its full walk is `test_a_tutorial_runs_to_its_end`."""
-    (tmp_path / "smaller.yaml").write_text(SMALLER_GATES)
     if name == ROAD.stem:
         write_foreign_arm(tmp_path)
     said = run_page(ROAD.with_name(f"{name}.md"), tmp_path, slow=True, smaller=True)
