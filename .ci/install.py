@@ -4,7 +4,7 @@
     python3 .ci/install.py .venv dist/physai.whl --installer pip
 
 uv reads its own settings only, so it is told what pip's settings say: indexes, folders of wheels, certificates and
-further constraints. Settings of uv's own (UV_…) come first. Without a uv for this computer, pip installs.
+further constraints. Settings of uv's own (UV_…) come first. Where uv cannot be installed, pip installs.
 """
 
 import argparse
@@ -22,11 +22,13 @@ SETTINGS = {
     "find-links": "UV_FIND_LINKS",
     "cert": "SSL_CERT_FILE",
     "constraint": "UV_CONSTRAINT",
+    "no-index": "UV_NO_INDEX",
+    "proxy": "ALL_PROXY",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
     "trusted-host": "UV_INSECURE_HOST",
 }
-"""Settings of pip and the variable by which uv is told; uv does not need the others."""
+"""Settings of pip and the variable by which uv is told; of others uv is not told."""
 
 COMMAS = ("UV_FIND_LINKS",)
 """Variables whose items uv separates by commas; those of the others it separates by spaces."""
@@ -41,7 +43,10 @@ def main() -> int:
     parser.add_argument("--installer", choices=("uv", "pip"), default="uv", help="default: uv, or pip where none is")
     given = parser.parse_args()
     python = given.venv / "bin" / "python"
-    if not python.exists() and subprocess.run([sys.executable, "-m", "venv", given.venv], check=False).returncode:
+    if (
+        not works(python)
+        and subprocess.run([sys.executable, "-m", "venv", "--clear", given.venv], check=False).returncode
+    ):
         print(f"no virtual environment could be made in {given.venv}: is python3-venv installed?", file=sys.stderr)
         return 1
     wanted = ["--quiet", "-c", str(CONSTRAINTS)]
@@ -59,6 +64,14 @@ def main() -> int:
     return subprocess.run([*pip, "install", *wanted], check=False).returncode
 
 
+def works(python: Path) -> bool:
+    """Whether an environment is whole: one that was killed in the making has a Python without pip."""
+    return (
+        python.exists()
+        and subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
+    )
+
+
 def has_uv(python: Path, pip: list[str]) -> bool:
     """Whether the environment has uv, if need be after installing it."""
     if (python.parent / "uv").exists():
@@ -66,7 +79,7 @@ def has_uv(python: Path, pip: list[str]) -> bool:
     asked = [*pip, "install", "--quiet", "--only-binary", "uv", "-c", str(CONSTRAINTS), "uv"]
     if subprocess.run(asked, check=False).returncode == 0:
         return True
-    print("there is no uv for this computer, so pip installs, which takes minutes", file=sys.stderr)
+    print("uv could not be installed, see above, so pip installs, which takes minutes", file=sys.stderr)
     return False
 
 

@@ -66,13 +66,20 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str], protoc
         raise missing_extra(f"transport {name}", error, preferred=EXTRAS.get(name)) from error
     made = factory(options)
     # Asked here, since a method that lacks is missed much later: in a tick, or when something goes wrong.
-    lacking = [member for member in _members(protocol) if not hasattr(made, member)]
+    lacking = [member for member in _members(protocol) if not _has(made, member, protocol)]
     if lacking:
         raise TransportError(
             f"{kind} {name}: {type(made).__name__} of {registered[name].value} lacks {', '.join(lacking)} of "
             f"physai.sdk.{protocol.__name__}; examples/custom_transport.py has all of them"
         )
     return made
+
+
+def _has(made: Any, member: str, protocol: type) -> bool:
+    """Whether an object has a member of a protocol, which must be a method where the protocol has one."""
+    if isinstance(made, type):
+        return False
+    return callable(getattr(made, member, None)) if callable(getattr(protocol, member, None)) else hasattr(made, member)
 
 
 def _members(protocol: type) -> list[str]:

@@ -44,7 +44,7 @@ def test_a_contributed_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[physai.transports]\nserial = builtins:dict\nbroken = no_such_library.ends:Transport\n"
-        "example = custom_transport:Loopback\n"
+        "example = custom_transport:Loopback\nclass = builtins:type\n"
         "[physai.robot_links]\nserial = builtins:dict\nexample = custom_transport:Loopback\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(EXAMPLES), *sys.path])

@@ -70,6 +70,16 @@ def test_a_body_is_bounded(service: ServiceProcess) -> None:
         assert (answer.status_code, answer.json()["type"]) == (413, "urn:physai:problem:too-large")
 
 
+def test_json_that_would_be_parsed_for_long_is_refused(service: ServiceProcess) -> None:
+    """Two million entries took half a minute, in which nobody else was answered."""
+    logs = ",".join(f'"a{number}.csv":"x"' for number in range(100_000))
+    body = f'{{"kind":"calibrate","spec":{{"robot":"x","logs":{{{logs}}}}}}}'.encode()
+    assert len(body) > 1 << 20
+    answer = httpx.post(f"{service.url}/v1/jobs", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    assert "exceeds 1048576 bytes" in answer.json()["detail"]
+
+
 def test_a_body_is_not_read_before_its_sender_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "tokens", "create", "ci", "--scope", "run", "--data", str(tmp_path / "data")]) == 0
     token = next(word for word in capsys.readouterr().out.split() if word.startswith("physai_"))

@@ -156,7 +156,6 @@ def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
         assert report.key is not None
         result = store.find(report.key, workflow.stages["check"])
         assert result is not None, report
-        assert not store.inputs("check").exists()
         return report.state, result.exit_code
 
     assert outcome(alone) == ("done", 2)  # no column is known
@@ -170,6 +169,31 @@ def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
     refused = run(write_workflow(tmp_path / "workflow.yaml", {"check": alone}))
     assert refused.returncode == 2
     assert "columns.yaml, which is not in 'recordings/01.csv'" in refused.stderr
+
+
+def test_what_a_stage_is_given_can_be_removed_and_does_not_hold_the_results(tmp_path: Path) -> None:
+    """Folders of a read-only input are copied with modes that let the next attempt replace them."""
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    write_contract(tmp_path / "in" / "deep" / "a.json")
+    for folder in (tmp_path / "in" / "deep", tmp_path / "in"):
+        folder.chmod(0o555)
+    stage = show({"path": "in"})
+    stage["command"] = [word.replace("contract}", "contract}/deep/a.json") for word in stage["command"]]
+    file = write_workflow(tmp_path / "workflow.yaml", {"a": stage})
+    assert states(run(file)) == {"a": "done"}
+    seen = tmp_path / "run" / "inputs" / "a" / "contract" / "in"
+    assert [oct(folder.stat().st_mode & 0o700) for folder in (seen, seen / "deep")] == ["0o700"] * 2
+    for folder in (tmp_path / "in", tmp_path / "in" / "deep"):
+        folder.chmod(0o755)
+    (tmp_path / "all").mkdir()
+    write_contract(tmp_path / "all" / "a.json")
+    stage = show({"path": "all"})
+    stage["command"] = [word.replace("contract}", "contract}/a.json") for word in stage["command"]]
+    file = write_workflow(tmp_path / "workflow.yaml", {"a": stage})
+    words = ["workflow", "run", str(file), "--folder", str(tmp_path / "all" / "run")]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "holds the folder of results" in done.stderr
 
 
 def test_a_gang_ends_with_its_lead(tmp_path: Path) -> None:

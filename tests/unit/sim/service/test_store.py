@@ -138,3 +138,18 @@ def test_unfinished_uploads_go_with_the_next_start_and_others_with_time(tmp_path
     assert {path.name for path in incoming.iterdir()} == {"upload-1", "put-2"}
     blobs.clear_incoming(uploads=True)
     assert {path.name for path in incoming.iterdir()} == {"put-2"}
+
+
+def test_an_adoption_that_was_interrupted_is_completed(tmp_path: Path, engine: Engine) -> None:
+    """The folder has its identifier, and the process died before the database had it."""
+    data, known = folder(tmp_path / "data"), "1" * 32
+    (data / STORE_FILE).write_text(f"{known}\n")
+    (data / "blobs" / "aa").mkdir(parents=True)
+    (data / "blobs" / "aa" / ("a" * 64)).touch()
+    register(engine, "b" * 64)
+    with pytest.raises(PhysaiError, match="belongs to no store"):
+        bind_store(engine, data)
+    register(engine, "a" * 64)
+    bind_store(engine, data)
+    assert identifier(engine) == known
+    require_store(engine, data)

@@ -195,6 +195,11 @@ class WorkflowRun:
                 result = self._results[source]
                 path = self._store.output(result.key, self._workflow.stages[source].outputs[output].path)
                 content = result.hashes[output]
+            if self._store.folder.resolve().is_relative_to(path):
+                raise WorkflowError(
+                    f"its input {key} ({path}) holds the folder of results, {self._store.folder}; give another "
+                    "--folder, or name a folder without it"
+                )
             inputs[key] = Given(path=path, hash=content, shown=self._store.inputs(name) / key / path.name)
         named = {key: (given.path.name, given.hash) for key, given in inputs.items()}
         return _Ready(key=stage_key(stage, named), inputs=inputs)
@@ -204,7 +209,6 @@ class WorkflowRun:
         ready = self._running.pop(name)
         try:
             result = self._checked(ended, ready)
-            self._store.remove_inputs(name)
             self._store.commit(ready.fresh, result)
             self._succeed(name, result, "done", ended.host)
         except (OSError, WorkflowError) as error:

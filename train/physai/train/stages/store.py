@@ -67,9 +67,9 @@ def stage_key(stage: Stage, inputs: Mapping[str, tuple[str, str]]) -> str:
 class Store:
     """A folder of results.
 
-    `cache/KEY` holds one complete result each, `new` those in the making, `inputs` what those read, `results/STAGE`
-    links to a stage's newest outputs, `logs/STAGE.log` is what its commands printed. A shared cache gets every new
-    result, and has those of other computers.
+    `cache/KEY` holds one complete result each, `new` those in the making, `inputs` what the last attempts read,
+    `results/STAGE` links to a stage's newest outputs, `logs/STAGE.log` is what its commands printed. A shared cache
+    gets every new result, and has those of other computers.
     """
 
     def __init__(self, folder: Path, shared: SharedCache | None = None) -> None:
@@ -96,7 +96,7 @@ class Store:
                     f"another `physai workflow run` uses {self.folder}; wait for it, or give --folder"
                 ) from None
             # A killed run leaves unfinished results, which nothing reads.
-            for path in (*self._new.iterdir(), *self._inputs.iterdir()):
+            for path in self._new.iterdir():
                 shutil.rmtree(path, ignore_errors=True)
             yield
 
@@ -137,12 +137,11 @@ class Store:
         return True
 
     def inputs(self, stage: str) -> Path:
-        """Folder with what the running attempt at a stage sees of its inputs."""
-        return self._inputs / stage
+        """Folder with what the last attempt at a stage saw of its inputs.
 
-    def remove_inputs(self, stage: str) -> None:
-        """Remove what an attempt saw."""
-        shutil.rmtree(self._inputs / stage, ignore_errors=True)
+        It stays, because outputs name it: a twin says by a relative path which robot it is of.
+        """
+        return self._inputs / stage
 
     def begin(self, stage: str) -> Path:
         """A fresh folder for a result."""

@@ -84,7 +84,14 @@ class Access:
         """Whether requests need a token: off loopback always, and as soon as there is one."""
         now = time.monotonic()
         if self._loopback and not self._has_tokens and now - self._counted_at > CACHE_S:
-            self._counted_at, self._has_tokens = now, self._tokens.count() > 0
+            known, self._counted_at = self._counted_at > -math.inf, now
+            try:
+                self._has_tokens = self._tokens.count() > 0
+            except STORAGE_ERRORS:
+                # In an outage what was known holds: sessions go on, and nobody can make a token meanwhile.
+                if not known:
+                    self._counted_at = -math.inf
+                    raise
         return self._has_tokens or not self._loopback
 
     def _find(self, connection: HTTPConnection) -> Identity:

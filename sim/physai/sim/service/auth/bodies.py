@@ -9,6 +9,9 @@ from physai.sim.service.auth.access import Access
 from physai.sim.service.problems import STORAGE_ERRORS, ProblemError, answer, storage_away
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+SMALL_BYTES = 1 << 20
+SMALL = ("/v1/jobs", "/v1/installations", "/v1/registry")
+"""Paths of which no request needs more than `SMALL_BYTES`; their JSON is parsed while all other requests wait."""
 
 
 class GuardBodies:
@@ -34,15 +37,17 @@ class GuardBodies:
         except STORAGE_ERRORS as error:
             await answer(storage_away(error))(scope, receive, send)
             return
-        received = 0
+        received, limit = 0, self._limit
+        if scope["path"].startswith(SMALL):
+            limit = min(limit, SMALL_BYTES)
 
         async def bounded() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._limit:
+            if received > limit:
                 # The one exception that the framework lets through while it reads.
-                raise HTTPException(413, f"the body exceeds {self._limit} bytes, the limit of a request")
+                raise HTTPException(413, f"the body exceeds {limit} bytes, the limit of such a request")
             return message
 
         await self._app(scope, bounded, send)

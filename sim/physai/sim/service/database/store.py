@@ -4,7 +4,6 @@ import os
 import re
 import secrets
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Engine, exists, func, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -79,19 +78,24 @@ def _may_join(session: Session, data: Path, of_folder: str | None) -> bool:
     used = any(session.scalar(select(exists(select(table)))) for table in (JobRow, EntryRow, AuditRow, InstallationRow))
     if not used:
         return not _has_content(data)
-    # A version that wrote no identifiers has filled both.
-    return of_folder is None and _knows_files(session, data)
+    # A version that wrote no identifiers has filled both; the folder got one, if joining them was interrupted.
+    return _knows_files(session, data, proven=of_folder is not None)
 
 
-def _knows_files(session: Session, data: Path) -> bool:
-    """Whether a file that the database names is in the folder; True if it names none and there may be some."""
+def _knows_files(session: Session, data: Path, *, proven: bool) -> bool:
+    """Whether a file that the database names is in the folder.
+
+    If it names none, the folder of one of its jobs must be there or, unless it must be `proven`, may have been.
+    """
     named: list[str] = []
     for column in (EntryRow.sha256, ArtefactRow.sha256):
         named += session.scalars(select(column).limit(_SAMPLE))
     if named:
         return any((data / "blobs" / sha256[:2] / sha256).is_file() for sha256 in named)
-    jobs: Any = session.scalar(select(exists(select(JobRow))))
-    return _has_content(data) or not jobs
+    jobs = session.scalars(select(JobRow.id).limit(_SAMPLE)).all()
+    if any((data / "jobs" / job).is_dir() for job in jobs):
+        return True
+    return not proven and (_has_content(data) or not jobs)
 
 
 def _has_content(data: Path) -> bool:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -154,8 +155,15 @@ def _link(source: Path, target: Path) -> None:
 
     if source.is_dir():
         shutil.copytree(source, target, copy_function=link_or_copy)
+        _open_folders(target)
     else:
         link_or_copy(str(source), str(target))
+
+
+def _open_folders(folder: Path) -> None:
+    """Let the owner change copied folders: of a read-only original, they could be neither filled nor removed."""
+    for path, _, _ in os.walk(folder):
+        os.chmod(path, os.stat(path).st_mode | stat.S_IRWXU)
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -167,5 +175,9 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target)
+        _open_folders(target)
     else:
         shutil.copy2(source, target)
+    files = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
+    for path in files:
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
