@@ -160,7 +160,7 @@ def test_its_policy_drives_the_rehearsal_robot(
     demo: Demo, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if transport == "udp":  # as where Cyclone DDS has no wheel
-        monkeypatch.setattr(demo_drive, "find_spec", {}.get)
+        monkeypatch.setattr(demo_drive, "find_spec", dict[str, None]().get)
     folder, _ = demo
     root = tmp_path / "robot"
     UpdateAgent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(folder / "keys" / "trust.json"))

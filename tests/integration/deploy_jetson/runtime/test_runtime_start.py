@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -203,7 +204,7 @@ def test_a_heartbeat_is_the_only_word_that_is_repeated(tmp_path: Path) -> None:
 
 def test_the_example_of_a_transport_drives_a_robot(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """From waiting for the robot, which asks what is missing, to commands."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     wire = importlib.import_module("custom_transport").Loopback()
     site.run(1)
     made = runtime(site.agent.root, wire, seconds=0.3)

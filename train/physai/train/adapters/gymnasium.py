@@ -33,7 +33,7 @@ class TaskVectorEnv(VectorEnv[Floats, Floats, Any]):
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = spaces(self.worlds)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.action_space: gymnasium.Space[Any] = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
         """Starts a new episode in every world; with a seed, the following steps depend on it and the actions only.
