@@ -75,7 +75,7 @@ def _quietly(*command: str) -> None:
 
 
 @contextlib.contextmanager
-def _disk(folder: Path) -> Generator[Store]:
+def small_disk(folder: Path) -> Generator[Store]:
     with _mounted(folder / "disk") as disk:
         ballast = disk / "ballast"
 
@@ -110,7 +110,7 @@ def _disk(folder: Path) -> Generator[Store]:
 STORES: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {
     "postgresql-ends": lambda folder: _postgres(folder, frozen=False),
     "postgresql-hangs": lambda folder: _postgres(folder, frozen=True),
-    "disk-full": _disk,
+    "disk-full": small_disk,
 }
 
 

@@ -3,8 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tests.support.outages import STORES, may_mount, play_outages
-from tests.support.service import postgres_folder
+from tests.support.outages import STORES, may_mount, play_outages, small_disk
+from tests.support.patience import until
+from tests.support.service import job_pids, postgres_folder
+
+from physai.sim.service.jobs.queue import MAX_CRASHES
+from physai.sim.service.process import ServiceProcess
 
 FEW = {"postgresql-ends": 7, "postgresql-hangs": 6, "disk-full": 7}
 MANY = {"postgresql-ends": 67, "postgresql-hangs": 67, "disk-full": 66}
@@ -22,6 +26,42 @@ def require(kind: str, folder: Path) -> None:
 def test_outages_cost_nothing(tmp_path: Path, kind: str) -> None:
     require(kind, tmp_path)
     assert len(play_outages(tmp_path, kind, FEW[kind], longest_s=20.0, seed=1)) == FEW[kind]
+
+
+@pytest.mark.slow
+def test_short_full_disks_that_end_a_jobs_process_are_not_its_crashes(tmp_path: Path) -> None:
+    """Each in time to end it: after three crashes a job fails."""
+    require("disk-full", tmp_path)
+    with small_disk(tmp_path) as store:
+        service = ServiceProcess(store.data, workers=1)
+        service.start()
+        try:
+            spec = {"task": "cartpole-swingup", "iterations": 1_000_000, "worlds": 64, "time_budget_s": 3000.0}
+            job = service.client.submit("train", spec)
+            checkpoint = store.data / "jobs" / job / "output" / "checkpoint.pt"
+            for _ in range(MAX_CRASHES):
+                until(lambda: checkpoint.exists() and processes(store.data))
+                before = processes(store.data)
+                store.take()
+                until(lambda ended=before: not set(ended) & set(processes(store.data)))
+                store.give()
+                until(lambda ended=before: set(processes(store.data)) - set(ended))
+            assert service.client.job(job)["state"] == "running"
+            service.client.cancel(job)
+        finally:
+            service.stop()
+
+
+def processes(data: Path) -> list[int]:
+    """Processes that compute a job, not its worker."""
+    return [pid for pid in job_pids(data) if b"jobs.child" in command_of(pid)]
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.exhaustive

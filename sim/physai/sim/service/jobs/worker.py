@@ -161,6 +161,7 @@ class Worker:
             # Ctrl-C in the service's terminal must reach the service alone, which then stops its jobs in order.
             start_new_session=True,
         )
+        started = time.monotonic()
         try:
             outcome = self._watch(claim, process, folder)
         except BaseException:
@@ -170,12 +171,16 @@ class Worker:
         if outcome == "lost":
             return
         if (folder / EXIT_FILE).exists():
-            self._finish(claim, folder)
+            self._finish(claim, folder, started)
         elif outcome == "cancelled":
             self._persist(lambda: self._jobs.end(claim, "cancelled", artefacts=self._collect(folder)))
         else:
-            crashed = outcome == "ended" and self._has_room()
+            crashed = outcome == "ended" and not self._was_away(started)
             self._persist(lambda: self._jobs.give_back(claim, crashed=crashed))
+
+    def _was_away(self, started: float) -> bool:
+        """Whether database or disk were away since an attempt started: then its process may not be to blame."""
+        return not self._has_room() or self._away >= started
 
     def _has_room(self) -> bool:
         """Whether the disk can be written now; a job that ended while it cannot is not to blame."""
@@ -216,6 +221,8 @@ class Worker:
                 pass
             while not lines.empty():
                 unsaid.append(lines.get())
+            # A disk that was full for a second may have room again when the process has died of it.
+            self._has_room()
             cancel = self._report(claim, unsaid)
             if cancel is None:
                 process.kill()
@@ -244,7 +251,7 @@ class Worker:
         unsaid.clear()
         return cancel
 
-    def _finish(self, claim: Claim, folder: Path) -> None:
+    def _finish(self, claim: Claim, folder: Path, started: float) -> None:
         code = json.loads((folder / EXIT_FILE).read_bytes())["code"]
         with (folder / STDOUT_FILE).open("rb") as file:
             text = file.read(MAX_STDOUT_BYTES)
@@ -258,14 +265,14 @@ class Worker:
             answer: dict[str, Any] = {"exit_code": code, "document": result}
             self._persist(lambda: self._jobs.end(claim, "succeeded", result=answer, artefacts=self._collect(folder)))
             return
-        error, has_room = _last_line(folder / LOG_FILE), self._has_room()
-        if has_room and not any(text in error for text in _FULL):
+        error, away = _last_line(folder / LOG_FILE), self._was_away(started)
+        if not any(text in error for text in _FULL) and self._has_room():
             self._persist(lambda: self._jobs.end(claim, "failed", error=error, artefacts=self._collect(folder)))
             # A retry runs the command again instead of finding how this attempt ended.
             (folder / EXIT_FILE).unlink()
             return
         (folder / EXIT_FILE).unlink()
-        self._persist(lambda: self._jobs.give_back(claim, crashed=has_room))
+        self._persist(lambda: self._jobs.give_back(claim, crashed=not away))
 
     def _collect(self, folder: Path) -> list[Artefact]:
         output = folder / OUTPUT
