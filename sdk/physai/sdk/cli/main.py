@@ -59,6 +59,11 @@ def _outcome(argv: list[str] | None) -> int:
         return _refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except MemoryError as error:
         return _refuse(f"not enough memory{f': {error}' if str(error) else ''}; ask for less at once")
+    except RuntimeError as error:
+        # MuJoCo refuses an unknown back end when it is imported.
+        if "MUJOCO_GL" not in str(error):
+            raise
+        return _refuse(f"{error}; use egl, osmesa or glfw, or unset it")
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
     return code

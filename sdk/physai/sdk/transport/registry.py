@@ -64,7 +64,14 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str], protoc
         factory: Callable[[Mapping[str, str]], Any] = registered[name].load()
     except ModuleNotFoundError as error:
         raise missing_extra(f"transport {name}", error, preferred=EXTRAS.get(name)) from error
-    made = factory(options)
+    except (AttributeError, SyntaxError) as error:
+        raise TransportError(f"{kind} {name}: {registered[name].value} cannot be loaded: {error}") from error
+    try:
+        made = factory(options)
+    except TypeError as error:
+        raise TransportError(
+            f"{kind} {name}: {registered[name].value} cannot be made with its options: {error}"
+        ) from error
     # Asked here, since a method that lacks is missed much later: in a tick, or when something goes wrong.
     lacking = [member for member in _members(protocol) if not _has(made, member, protocol)]
     if lacking:

@@ -361,3 +361,12 @@ def test_numbers_that_are_none_are_refused(text: str) -> None:
 def test_an_argument_with_a_nul_byte_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contract", "show", "a\0b"]) == 2
     assert "an argument contains a NUL byte: 'a\\x00b'" in capsys.readouterr().err
+
+
+def test_an_unknown_opengl_back_end_is_refused_in_a_line() -> None:
+    environment = {**os.environ, "MUJOCO_GL": "nonsense"}
+    command = [sys.executable, "-c", START, "tasks"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "MUJOCO_GL: nonsense; use egl, osmesa or glfw, or unset it" in result.stderr

@@ -1,5 +1,6 @@
 """Transports by name: what is there, what is meant, what is missing."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def test_a_contributed_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[physai.transports]\nserial = builtins:dict\nbroken = no_such_library.ends:Transport\n"
-        "example = custom_transport:Loopback\nclass = builtins:type\n"
+        "example = custom_transport:Loopback\nclass = builtins:type\nnothing = builtins:no_such_name\n"
+        "plain = builtins:ord\n"
         "[physai.robot_links]\nserial = builtins:dict\nexample = custom_transport:Loopback\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(EXAMPLES), *sys.path])
@@ -59,6 +61,13 @@ def test_a_contributed_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         TransportError, match=r"serial: dict of builtins:dict lacks .* of physai.sdk.RobotEndpoint; exa"
     ):
         open_robot_link("serial", {"port": "3"})
+    for name, told in (
+        ("class", "type of builtins:type lacks close, missing, name, open, poll"),
+        ("nothing", "builtins:no_such_name cannot be loaded: "),
+        ("plain", "builtins:ord cannot be made with its options: "),
+    ):
+        with pytest.raises(TransportError, match=re.escape(f"transport {name}: {told}")):
+            open_transport(name, {})
     with pytest.raises(
         MissingExtraError,
         match=r"transport broken needs no_such_library, which .*install what provides no_such_library$",
