@@ -28,7 +28,7 @@ SETTINGS = {
     "timeout": "UV_HTTP_TIMEOUT",
     "trusted-host": "UV_INSECURE_HOST",
 }
-"""Settings of pip and the variable by which uv is told; of others uv is not told."""
+"""Settings of pip and the variable by which uv is told; uv is told no others."""
 
 COMMAS = ("UV_FIND_LINKS",)
 """Variables whose items uv separates by commas; those of the others it separates by spaces."""
@@ -43,10 +43,8 @@ def main() -> int:
     parser.add_argument("--installer", choices=("uv", "pip"), default="uv", help="default: uv, or pip where none is")
     given = parser.parse_args()
     python = given.venv / "bin" / "python"
-    if (
-        not works(python)
-        and subprocess.run([sys.executable, "-m", "venv", "--clear", given.venv], check=False).returncode
-    ):
+    # Into an existing environment this installs what is missing, and keeps what is there.
+    if not has_pip(python) and subprocess.run([sys.executable, "-m", "venv", given.venv], check=False).returncode:
         print(f"no virtual environment could be made in {given.venv}: is python3-venv installed?", file=sys.stderr)
         return 1
     wanted = ["--quiet", "-c", str(CONSTRAINTS)]
@@ -64,12 +62,10 @@ def main() -> int:
     return subprocess.run([*pip, "install", *wanted], check=False).returncode
 
 
-def works(python: Path) -> bool:
-    """Whether an environment is whole: one that was killed in the making has a Python without pip."""
-    return (
-        python.exists()
-        and subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
-    )
+def has_pip(python: Path) -> bool:
+    """Whether an environment has Python and pip; uv makes some without pip, and so does a kill."""
+    asked = [python, "-m", "pip", "--version"]
+    return python.exists() and subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
 
 def has_uv(python: Path, pip: list[str]) -> bool:

@@ -1,6 +1,5 @@
 """The parsers of `physai.deploy_jetson` and of ROS 2's launch files."""
 
-import importlib.util
 import json
 import socket
 import struct
@@ -14,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from tests.fuzz.target import Target
 from tests.fuzz.targets_sdk import FOLDER, bundle, from_file
+from tests.support.scripts import load_script
 
 from physai.deploy_jetson.agent.incoming import parse_recipe
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
@@ -149,13 +149,7 @@ def _counted(data: bytes) -> bytes:
 
 @cache
 def _parameters_file() -> Any:
-    path = Path(__file__).parents[2] / "ros/colcon/physai_ros/physai_ros/parameters_file.py"
-    spec = importlib.util.spec_from_file_location("parameters_file", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(Path(__file__).parents[2] / "ros/colcon/physai_ros/physai_ros/parameters_file.py")
 
 
 @cache

@@ -1,6 +1,5 @@
 """`make setup` installs with uv as pip is configured, and with pip where there is no uv."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,18 +9,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.scripts import load_script
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "install.py"
 
 
 @pytest.fixture(scope="module")
 def install() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("install", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def test_of_several_sources_of_a_setting_pip_takes_the_strongest(install: ModuleType) -> None:
@@ -87,6 +82,19 @@ def test_with_uv_and_without(tmp_path: Path) -> None:
     ended = install_offline(venv, tmp_path / "missing-1.0-py3-none-any.whl")
     assert ended.returncode != 0
     assert "make INSTALLER=pip" in ended.stderr
+
+
+@pytest.mark.slow
+def test_an_environment_without_pip_gets_it_and_keeps_the_rest(tmp_path: Path) -> None:
+    """As uv makes one, or a kill while pip was being installed."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    kept = next((venv / "lib").glob("python3*")) / "site-packages" / "kept.py"
+    kept.write_text("WORD = 'kept'\n")
+    ended = install_offline(venv, wheel_of("first", tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    words = "import first, kept; print(first.WORD, kept.WORD)"
+    assert subprocess.check_output([venv / "bin" / "python", "-c", words], text=True) == "installed kept\n"
 
 
 def test_a_folder_in_which_no_environment_can_be_made(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """The root that a file of ROS parameters gives the policy node, as the launch files read it."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.scripts import load_script
 
 MODULE = Path(__file__).parents[3] / "ros" / "colcon" / "physai_ros" / "physai_ros" / "parameters_file.py"
 NODE = "/arm/physai_policy"
@@ -13,12 +13,7 @@ NODE = "/arm/physai_policy"
 @pytest.fixture(scope="module")
 def parameters_file() -> ModuleType:
     """By its path: the package is the launch files' own, in no environment but ROS's."""
-    spec = importlib.util.spec_from_file_location("parameters_file", MODULE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(MODULE)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str], protoc
         raise TransportError(
             f"{kind} {name}: {registered[name].value} cannot be made with its options: {error}"
         ) from error
-    # Asked here, since a method that lacks is missed much later: in a tick, or when something goes wrong.
+    # Checked here, because a missing method would be noticed only when it is called, possibly in a tick.
     lacking = [member for member in _members(protocol) if not _has(made, member, protocol)]
     if lacking:
         raise TransportError(

@@ -149,6 +149,8 @@ def _write(
     verdict: Verdict, findings: dict[str, GateFinding], subject: ValidationSubject, folder: Path, twin_name: str
 ) -> None:
     task = subject.task
+    # Before pictures are drawn, which take seconds.
+    save_verdict(verdict, folder / VERDICT_FILE)
     page = Page(
         task=task.name,
         criterion=task.success.text,
@@ -159,7 +161,6 @@ def _write(
         options=replay_options(subject.origin),
         film=filmstrip(subject),
     )
-    save_verdict(verdict, folder / VERDICT_FILE)
     try:
         write_atomic(folder / HTML_FILE, html_report(verdict, page).encode())
         write_atomic(folder / JUNIT_FILE, junit_xml(verdict, name=task.name))

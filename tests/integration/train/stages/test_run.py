@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,42 @@ def test_what_a_stage_is_given_can_be_removed_and_does_not_hold_the_results(tmp_
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "holds the folder of results" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_twin_of_a_robot_that_is_an_input_is_used_by_later_stages(tmp_path: Path) -> None:
+    """The twin's file names its robot by a relative path."""
+    (tmp_path / "robot").mkdir()
+    shutil.copy(Path(__file__).parents[3] / "support" / "pusher.xml", tmp_path / "robot")
+    model, logs = "${inputs.robot}/pusher.xml", [f"${{inputs.logs}}/0{number}.csv" for number in (1, 2, 3)]
+    stages: dict[str, Any] = {
+        "record": {
+            "command": ["sim", "record", model, "--output", "${outputs.logs}", "--recordings", 3, "--duration-s", 2],
+            "inputs": {"robot": {"path": "robot"}},
+            "outputs": {"logs": "logs"},
+        },
+        "calibrate": {
+            "command": ["sim", "calibrate", model, *logs, "--budget-steps", 20000, "--output", "${outputs.twin}"],
+            "inputs": {"robot": {"path": "robot"}, "logs": {"from": "record.logs"}},
+            "outputs": {"twin": "twin.json"},
+            "exit_codes": [0, 1],
+        },
+        "replay": {
+            "command": ["sim", "replay", "${inputs.twin}", logs[0], "--json"],
+            "inputs": {"twin": {"from": "calibrate.twin"}, "logs": {"from": "record.logs"}},
+            "stdout": "said",
+            "outputs": {"said": "said.json"},
+            "exit_codes": [0, 1],
+        },
+    }
+    file = write_workflow(tmp_path / "workflow.yaml", stages)
+    done = run(file)
+    assert states(done) == dict.fromkeys(stages, "done"), done.stderr
+    # Also outside the workflow, where its results are.
+    words = ["sim", "replay", str(tmp_path / "run/results/calibrate/twin.json")]
+    words += [str(tmp_path / "run/results/record/logs/01.csv")]
+    alone = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
+    assert alone.returncode in (0, 1), alone.stderr
 
 
 def test_a_gang_ends_with_its_lead(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def undisturbed() -> Generator[None]:
     """Disable garbage collection and shorten the interpreter's switch interval to `SWITCH_INTERVAL_S`."""
     # A tick makes no reference cycles, so reference counting frees all of its objects.
     interval, enabled = sys.getswitchinterval(), gc.isenabled()
-    # Whoever froze objects before keeps them frozen: there is no way to unfreeze only ours.
+    # Objects that the caller froze stay frozen; Python cannot unfreeze ours alone.
     frozen = gc.get_freeze_count() > 0
     # What exists now lives as long as the run: moved out of the collector's sight after one last collection.
     gc.collect()

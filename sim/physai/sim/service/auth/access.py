@@ -88,7 +88,7 @@ class Access:
             try:
                 self._has_tokens = self._tokens.count() > 0
             except STORAGE_ERRORS:
-                # In an outage what was known holds: sessions go on, and nobody can make a token meanwhile.
+                # Sessions go on in an outage. A token that is created meanwhile counts once the database answers.
                 if not known:
                     self._counted_at = -math.inf
                     raise
