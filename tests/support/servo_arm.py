@@ -58,6 +58,10 @@ class ServoArm:
     def ticks(self, count: int, targets: dict[str, Array] | None = None, **given: Any) -> GuardResult:
         return [self.tick(targets, **given) for _ in range(count)][-1]
 
+    def brakes_on(self) -> None:
+        """The drives have forgotten their command."""
+        self._drives = None
+
     def _move(self) -> None:
         """Drives without a command keep their brakes on."""
         if self._drives is None or self.blocked:

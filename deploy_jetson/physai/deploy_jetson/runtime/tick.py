@@ -59,6 +59,8 @@ class Tick:
     """Whether the guard changed or withheld the policy's command for another reason than its lateness."""
     stopped = False
     """Whether a standstill was measured and still holds."""
+    withheld = False
+    """Whether the robot's samples broke off, so that it gets no command until a start; see `Guard.broken`."""
     ended_ns = 0
     """CLOCK_MONOTONIC at the end of the tick [ns]."""
     fresh = False
@@ -268,6 +270,7 @@ class Tick:
             trouble |= _NOT_SENT
         # The guard continues from what the robot received, not from what was decided.
         self.guard.commit(sent=self.sent is not None)
+        self.withheld = bool(self.guard.broken[0])
         return result, trouble
 
     def _drives(self) -> bool:
@@ -333,10 +336,12 @@ class Tick:
 
     def _send(self, result: GuardResult) -> int:
         """Send the guard's commands; return bits of `RuntimeFault`."""
-        # The guard knows no position to hold yet, so there is nothing safe to send.
-        if not result.referenced[0]:
-            return 0
         watchdog = self._watchdog
+        # The guard knows no position to hold, so there is nothing safe to send, for the watchdog neither.
+        if not result.referenced[0]:
+            if watchdog is not None:
+                watchdog.withholds()
+            return 0
         # The watchdog has taken over; two commanders would contradict each other.
         if watchdog is not None and not watchdog.may_send():
             return _WATCHDOG

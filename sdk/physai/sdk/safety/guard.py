@@ -14,12 +14,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.safety.continuity import StreamWatch
 from physai.sdk.safety.decision import NO_REQUEST, Flags, GuardResult, Request, everywhere, quiet_arrays
 from physai.sdk.safety.fallback import Fallback
 from physai.sdk.safety.limits import STILL_S, Array, GuardError, guard_limits
 from physai.sdk.safety.plant import RestWatch
 from physai.sdk.safety.sample import Bools, CommandColumns, Floats, SampleFindings, SensorColumns
-from physai.sdk.safety.states import GuardState, Reason
+from physai.sdk.safety.states import GuardState, Reason, RequestAnswer
 from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, SupervisorThresholds, step
 
 HOLD_S = 0.5
@@ -81,6 +82,7 @@ class Guard:
         self.sensors = SensorColumns(contract, limits, num_worlds)
         self._commands = CommandColumns(contract, limits, num_worlds)
         self._rest = RestWatch(contract, limits, num_worlds)
+        self._stream = StreamWatch(contract, limits, num_worlds)
         periods = (math.ceil(time_s / contract.timing.control_dt) for time_s in (HOLD_S, EFFECT_S, STILL_S, CONFIRM_S))
         hold, effect, still, confirm = periods
         reused = contract.safety.max_reused_commands
@@ -95,7 +97,8 @@ class Guard:
         self._state = SupervisorState.initial(num_worlds, GuardState.RUN)
         self._unreferenced = np.zeros(num_worlds, bool)
         self._stamps = np.zeros(num_worlds)
-        self._pending: tuple[Array, SupervisorState] | None = None
+        # Commands, state, the commands that they continue from, and worlds that start.
+        self._pending: tuple[Array, SupervisorState, Array, Bools] | None = None
         self._quiet = quiet_arrays(num_worlds)
         self.reset()
 
@@ -127,6 +130,11 @@ class Guard:
         self._settle()
 
     @property
+    def broken(self) -> Bools:
+        """Worlds that get no command until their next start; see `physai.sdk.safety.continuity`."""
+        return self._stream.broken
+
+    @property
     def level(self) -> GuardState:
         """Latest state of the first world."""
         state = self._state if self._pending is None else self._pending[1]
@@ -146,6 +154,7 @@ class Guard:
         """
         self.last[...], self.step[...] = last, step
         self._unreferenced[:] = False
+        self._stream.reset(~self._unreferenced)
         self._settle()
 
     def _forget(self, rows: Bools) -> None:
@@ -153,6 +162,7 @@ class Guard:
         self._unreferenced[rows] = self.limits.holds_position.any()
         self.sensors.reset(rows)
         self._rest.reset(rows)
+        self._stream.reset(rows)
         self._pending = None
 
     def check(
@@ -213,6 +223,9 @@ class Guard:
         if isinstance(stamp_s, np.ndarray) and stamp_s.shape != self._stamps.shape:
             raise GuardError(f"sensor_stamp_s has shape {stamp_s.shape}, expected a number or ({self.num_worlds},)")
         self._stamps[...] = stamp_s
+        if not self._all_run and self._stream.broken.any():
+            # A jump that lasts is a new beginning for a robot that gets no commands until its next start.
+            self.sensors.begin_again(self._stream.broken)
         self.sensors.read(self._stamps, joint_pos, joint_vel, sensors or {}, self.last)
         return self.sensors.valid
 
@@ -248,7 +261,8 @@ class Guard:
         kept = commands.compare(self.last, self.step, sensors.positions, sensors.velocities)
         if kept and sensors.calm and calm and late is None and request is NO_REQUEST:
             command = commands.command.copy()
-            self._pending = command, self._state
+            self._stream.accept(self._stamps)
+            self._pending = command, self._state, self.last, self._quiet.no
             return self._result_calm(command)
         if calm:
             rests = self._rests()
@@ -259,8 +273,10 @@ class Guard:
 
         Valid between `decide` and `commit`.
         """
-        commands = self.last if self._pending is None else self._pending[0]
-        return commands, commands - self.last
+        if self._pending is None:
+            return self.last, np.zeros_like(self.last)
+        commands, _, base, _ = self._pending
+        return commands, commands - base
 
     def commit(self, *, sent: bool = True) -> None:
         """End the control period: store the decision and whether it was sent.
@@ -270,9 +286,12 @@ class Guard:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        commands, state = pending
+        commands, state, base, starts = pending
         changed = state is not self._state
         self._state = state
+        if base is not self.last:
+            self.last[...] = base
+            self._stream.reset(starts)
         if sent:
             np.subtract(commands, self.last, out=self.step)
             self.last[...] = commands
@@ -304,13 +323,18 @@ class Guard:
 
         After `activate` the robot must rest there, because a first sample alone could be a spike.
         """
-        limits = self.limits
         first = self._unreferenced & self.sensors.valid & self._commands.recent
         first &= rests | (self._state.level == _RUN)
-        measured = self.sensors.positions[:, limits.joints]
-        measured = np.clip(measured, limits.lower, limits.upper)
-        self.last[first] = np.where(limits.holds_position, measured, self.last)[first]
-        self._unreferenced = self._unreferenced & ~first
+        if first.any():
+            self.last[first] = self._measured()[first]
+            self._unreferenced = self._unreferenced & ~first
+            self.sensors.commanded(first, self.last)
+
+    def _measured(self) -> Array:
+        """The measured positions as commands, within the limits; the last commands of effort-commanded joints."""
+        limits = self.limits
+        measured = np.clip(self.sensors.positions[:, limits.joints], limits.lower, limits.upper)
+        return np.where(limits.holds_position, measured, self.last)
 
     def _settle(self) -> None:
         """Cache whether every world is in RUN with no pending condition, which allows the fast path."""
@@ -342,11 +366,17 @@ class Guard:
 
     def _decide(self, found: SampleFindings, request: Request, rests: Bools) -> GuardResult:
         """Step the supervisor, then compute the command that its state allows."""
+        constant = ((self.step == 0.0) | ~self.limits.holds_position).all(axis=1)
+        breaks = self._stream.read(self._stamps, found.blind, self._state.level != _RUN, constant)
         reasons = self._reasons(found, request)
         halt = self._flags(request.stop, "stop")
         if halt is not None:
             reasons[halt] |= np.uint32(Reason.STOP_REQUESTED)
-        state, out = step(self._state, self._inputs(found, request, halt, reasons, rests), self.thresholds)
+        inputs = self._inputs(found, request, halt, reasons, rests & constant, breaks)
+        state, out = step(self._state, inputs, self.thresholds)
+        starts = self._stream.broken & (out.start == RequestAnswer.OBEYED)
+        withheld = self._stream.broken & ~starts
+        base = np.where(starts[:, None], self._measured(), self.last) if starts.any() else self.last
         reasons[out.unconfirmed & (state.level == _STOP)] |= np.uint32(Reason.STOP_NOT_CONFIRMED)
         # A start that was obeyed in this period has no command yet.
         run = (state.level == _RUN) & (self._state.level == _RUN)
@@ -355,10 +385,12 @@ class Guard:
         commands = np.where(
             obeyed[:, None],
             self._commands.command,
-            self._fallback.command(found, run, state.level, self.last, self.step),
+            self._fallback.command(found, run, state.level, base, np.where(starts[:, None], 0.0, self.step)),
         )
-        self._pending = commands, state
-        return self._result(commands, state, out, obeyed, reasons, found)
+        if withheld.any():
+            commands = np.where(withheld[:, None], self.last, commands)
+        self._pending = commands, state, base, starts
+        return self._result(commands, state, out, obeyed, reasons, found, withheld)
 
     def _result(
         self,
@@ -368,6 +400,7 @@ class Guard:
         obeyed: Bools,
         reasons: Flags,
         found: SampleFindings,
+        withheld: Bools,
     ) -> GuardResult:
         return GuardResult(
             targets=self._by_output(commands),
@@ -380,7 +413,7 @@ class Guard:
             read_back=state.read_back,
             reset=out.reset,
             start=out.start,
-            referenced=~self._unreferenced,
+            referenced=~(self._unreferenced | withheld),
             excess=found.excess,
         )
 
@@ -400,26 +433,27 @@ class Guard:
             found.jerked & in_run,
             found.outside,
             found.too_fast,
-            found.lagging,
-            self._unreferenced,
+            found.lagging & ~self._stream.broken,
+            self._unreferenced | self._stream.broken,
         )
         flags: Flags = _FOUND @ np.array(wrong)
         return flags | np.uint32(request.reasons)
 
     def _inputs(
-        self, found: SampleFindings, request: Request, halt: Bools | None, reasons: Flags, rests: Bools
+        self, found: SampleFindings, request: Request, halt: Bools | None, reasons: Flags, at_rest: Bools, breaks: Bools
     ) -> Inputs:
         quiet = self._quiet
-        violated = found.outside | found.too_fast | (found.lagging & ~self._unreferenced)
-        constant = ((self.step == 0.0) | ~self.limits.holds_position).all(axis=1)
+        uncommanded = self._unreferenced | self._stream.broken
+        violated = found.outside | found.too_fast | (found.lagging & ~uncommanded)
         return Inputs(
             missing=found.missing,
             blind=found.blind,
             violated=violated,
             too_fast=found.too_fast,
-            at_rest=rests & constant,
+            at_rest=at_rest,
             repeated=self._rest.repeated,
-            ready=~(found.blind | violated | self._unreferenced),
+            # A start was requested for the robot before the break.
+            ready=~(found.blind | violated | self._unreferenced | breaks),
             unreferenced=self._unreferenced,
             reasons=reasons,
             skipped=everywhere(quiet.none, request.skipped),

@@ -57,6 +57,12 @@ class FrozenWatch:
         for array in (self._equal, self._travelled, self._moved, self._pushed, self.frozen):
             array[rows] = 0
 
+    def commanded(self, rows: Bools, command: Array) -> None:
+        """Take these commands, shape (n, A), as the ones from which travel counts in these worlds."""
+        self._command_then[rows] = command[rows]
+        self._travelled[rows] = False
+        self._moved[rows] = self._pushed[rows] = 0
+
     def read(self, fresh: Bools, values: Array, command: Array) -> None:
         """Process positions and velocities, shape (n, 2·J), and the command sent last, shape (n, A)."""
         # Fast path of one robot with no equal samples yet: comparing bytes takes a tenth of the time.
@@ -116,6 +122,12 @@ class ConsistencyWatch:
         self._stamp_s[rows] = self._seen_s[rows] = -math.inf
         self._lost[rows] = False
         self._step[rows] = self._residual[rows] = 0.0
+
+    def begin_again(self, rows: Bools) -> None:
+        """Discard the samples of these worlds where they disagreed for too long."""
+        lost = rows & self._lost
+        if lost.any():
+            self.reset(lost)
 
     def read(self, fresh: Bools, stamp_s: Array, position: Array, velocity: Array) -> None:
         """Write the columns of a sample; those of worlds without a new stamp are unchanged."""

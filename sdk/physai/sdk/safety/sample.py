@@ -138,6 +138,16 @@ class SensorColumns:
             if watch is not None:
                 watch.reset(rows)
 
+    def begin_again(self, rows: Bools) -> None:
+        """Accept a new stream in these worlds, if the one so far has jumped and stays rejected."""
+        if self._consistency is not None:
+            self._consistency.begin_again(rows)
+
+    def commanded(self, rows: Bools, command: Array) -> None:
+        """Record commands, shape (num_worlds, A), that say where these robots are instead of moving them."""
+        if self._frozen is not None:
+            self._frozen.commanded(rows, command)
+
     def read(
         self, stamp_s: Array, joint_pos: Floats, joint_vel: Floats, sensors: Mapping[str, Floats], last: Array
     ) -> None:

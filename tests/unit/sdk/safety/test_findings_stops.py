@@ -91,7 +91,7 @@ def test_3_nothing_is_sent_to_a_robot_that_no_sensor_has_shown(contract: PolicyC
     assert all(reasons(result) & Reason.NO_REFERENCE for result in results)
     assert results[-1].state[0] == STOP
     assert not arm.commands
-    # Sensors that return say where the robot is, and it is told to stay there.
+    # Sensors that return say where the robot is, and its effort has to be damped there.
     arm.ticks(5)
     assert arm.commands[0] == pytest.approx(np.array([0.4, 0.3]), abs=1e-4)
     assert (arm.travelled == 0.0).all()

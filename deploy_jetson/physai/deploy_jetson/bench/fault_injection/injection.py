@@ -180,7 +180,7 @@ def make_rig(
     bound = BoundPolicy.engine(FaultyEngine(engine, made))
     clocks = Clocks(made.now, made.wall)
     tick = Tick(contract, driven, bound, TickRing(4096), clocks=clocks)
-    made.look = lambda: (tick.state, tick.read_back)
+    made.look = lambda: (tick.state, tick.read_back, tick.withheld)
     made.activated()
     counters = RuntimeHealth(health, bundle_sha256=_BUNDLE, now_ns=made.now())
     said: list[str] = []

@@ -6,8 +6,11 @@ in RUN without a command of the policy, positions brake and then stay, and effor
 
 The next tick obeys a stop, hold or damp. Motion resumes only after a reset that was requested after the standstill was
 published, and a start that was requested after the reset. Every accepted request is answered.
+
+A robot whose samples broke off gets nothing until a start, which begins where its joints are measured then.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +46,8 @@ class TickSeen:
     """Whether a fault forbids sending the policy's command."""
     can_send: bool
     """Whether the transport can send commands."""
+    broken: bool = False
+    """Whether the loop says that the samples broke off."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,11 @@ class CommandOracle:
         """Last command sent; None before the first one of an activation."""
         self.step: Array = np.zeros(len(self.bounds.joints))
         """Change of the last command from the previous one."""
+        self._broken = False
+        timing = contract.timing
+        # Twice the age: the newest sample gets too old, and is missing for that long then.
+        self._most_unmeasured = 2 * math.ceil(timing.max_observation_age_s / timing.control_dt) + 4
+        self._unmeasured = 0
         self._measures_speed = any(sensor.name == "joint_vel" for sensor in contract.robot.sensors)
         self._clock = 0
         self._position: Array = np.zeros(len(contract.robot.joints))
@@ -116,7 +126,8 @@ class CommandOracle:
         self._retried = self._samples = 0
         self._rested: deque[Array] = deque(maxlen=self.bounds.rest_periods)
         self._unsafe_since: int | None = None
-        self._leaves = False
+        self._leaves = self._broken = False
+        self._unmeasured = 0
 
     def requested(self, command: Command, ticket: Ticket | None) -> None:
         """A request was accepted."""
@@ -151,6 +162,8 @@ class CommandOracle:
         self._samples += 1
         self._retried += self._samples > 1
         self._position = np.array(fields["joint_pos"])
+        if np.isfinite(self._position).all():
+            self._unmeasured = 0
         if self._measures_speed:
             self._velocity = np.array(fields["joint_vel"])
         if self.last is None:
@@ -171,10 +184,15 @@ class CommandOracle:
         self._hear_answers()
         self._judge_state(before, tick)
         sent, self._sent = self._sent, None
+        if sent is not None and self._broken and tick.state == GuardState.RUN:
+            # The robot may be elsewhere than it was commanded last.
+            self.last, self._first, self._broken = None, [self._position], False
+            self.step[:] = 0.0
         if sent is None:
             self.step[:] = 0.0
         else:
             self._judge_command(sent, before, tick)
+        self._watch_stream(sent is not None, tick)
         self._watch_rest(tick)
         self._time_stops(sent is not None, tick)
         return sent
@@ -192,6 +210,19 @@ class CommandOracle:
         self.verdict.violations += 1
         if len(self.verdict.broken) < MAX_REPORTED:
             self.verdict.broken.append(f"period {self.period}, {GuardState(self.state).name}: {text}")
+
+    def _watch_stream(self, sent: bool, tick: TickSeen) -> None:
+        """Checks that a robot that is not measured any more gets no command once it was braked."""
+        self._unmeasured += 1
+        if sent and tick.state != GuardState.RUN:
+            if self._broken or tick.broken:
+                self.accuse("a command for a robot whose samples broke off, without a start")
+            servo = self.bounds.servo
+            if servo.all() and self._unmeasured > self._most_unmeasured and not self.step[servo].any():
+                self.accuse(f"a command for a robot that was not measured for {self._unmeasured} periods")
+        if tick.broken and tick.state == GuardState.RUN:
+            self.accuse("the samples are said to have broken off in RUN")
+        self._broken = tick.broken
 
     # Requests and states
 
@@ -271,8 +302,8 @@ class CommandOracle:
     def _time_stops(self, sent: bool, tick: TickSeen) -> None:
         if self._unsafe_since is None:
             return
-        if self.last is None:
-            # There is no command yet that could continue.
+        if self.last is None or tick.broken:
+            # There is no command that could continue.
             self._unsafe_since = None
         elif not tick.can_send:
             self._unsafe_since += 1

@@ -105,8 +105,8 @@ class World(DeadlineTimer):
         self.findings = WorldReport(verdict=self.judge.verdict)
         self.fault: Fault | None = None
         self.random = random.Random(seed)
-        self.look: Callable[[], tuple[int, int]] = lambda: (int(GuardState.STANDSTILL), 0)
-        """Returns state and published number after the last tick."""
+        self.look: Callable[[], tuple[int, int, bool]] = lambda: (int(GuardState.STANDSTILL), 0, False)
+        """Returns state, published number and whether commands are withheld, after the last tick."""
         self.polled_ns = 0
         self.commands = commands
         self._period_ns = round(contract.timing.control_dt * SECOND)
@@ -149,7 +149,7 @@ class World(DeadlineTimer):
         findings = self.findings
         findings.periods += 1
         # Before the first command of an activation there is no command to repeat.
-        self._silent += self.fault is not Fault.SEND_RAISES and self.judge.last is not None
+        self._silent += self.fault is not Fault.SEND_RAISES and self.judge.last is not None and not self.look()[2]
         findings.longest_silence = max(findings.longest_silence, self._silent)
         self.fault = self.random.choice(tuple(Fault)) if self.random.random() < self.fault_share() else None
         if self.fault is not None:
@@ -182,9 +182,9 @@ class World(DeadlineTimer):
 
     def judge_tick(self) -> Array | None:
         """Checks a tick; returns the command sent in it."""
-        state, read_back = self.look()
+        state, read_back, broken = self.look()
         can_send = self.fault is not Fault.SEND_RAISES
-        return self.judge.ends(TickSeen(state, read_back, self.fault in WITHHELD, can_send))
+        return self.judge.ends(TickSeen(state, read_back, self.fault in WITHHELD, can_send, broken))
 
     def request(self, command: Command) -> None:
         """Sends an operator's request."""

@@ -42,6 +42,7 @@ class Body:
         self._needed = ("joint_pos",) if self._estimate else ("joint_pos", "joint_vel")
         self._sensors = {one.name: sample.fields[one.name][None] for one in contract.robot.sensors}
         self._first_stamp_ns = 0
+        self._referenced = True
 
     @property
     def last(self) -> Array:
@@ -103,10 +104,13 @@ class Body:
         # Requested once only: each request for DAMP restarts the check for rest.
         self._least = GuardState.RUN
         self.at_rest = bool(result.stopped[0])
+        self._referenced = bool(result.referenced[0])
         return result.targets
 
     def send(self, targets: Mapping[str, Array]) -> bool:
-        """Send commands; return whether it succeeded."""
+        """Send commands; return whether it did. A robot whose samples broke off gets none; see `Guard.broken`."""
+        if not self._referenced:
+            return False
         try:
             self._transport.send(targets, time.time_ns())
         except Exception:

@@ -114,6 +114,12 @@ class Watchdog:
         self._before_ns, self._sent_ns = self._sent_ns, time.monotonic_ns()
         self._loop.write(self._sent_ns, 1, commands, step)
 
+    def withholds(self) -> None:
+        """Record that nothing is sent on purpose, so that the watchdog sends nothing either."""
+        if self._sent_ns:
+            self._sent_ns = self._before_ns = 0
+            self._loop.write(time.monotonic_ns(), 0, self._zeros, self._zeros)
+
     def takes_back(self, last: Array) -> None:
         """Replace the record of a command that could not be sent: the robot still has the last one.
 
