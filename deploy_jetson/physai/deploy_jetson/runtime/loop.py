@@ -81,6 +81,8 @@ class Loop:
         self.loaded = loaded
         self.why = ""
         """Why the guard's state last rose."""
+        self.stop_why = ""
+        """Why the newest protective stop was made; empty after its reset."""
         self.taken_over = False
         """Whether the guard intervened without a request and was not reset since."""
         self._tick, self._commands, self._swapper, self._say = tick, commands, swapper, say
@@ -234,6 +236,7 @@ class Loop:
             self._state, self.why, self.taken_over = int(GuardState.STANDSTILL), "", False
             if ticket is not None:
                 self._commands.acknowledged = ticket.levels[0]
+                self.stop_why = ""
             self._say("STANDSTILL: reset by the operator; `start` lets the policy move the robot")
         if tick.start_answer == RequestAnswer.OBEYED:
             self._state, self._starting = int(GuardState.RUN), False
@@ -338,6 +341,11 @@ class Loop:
             details.append(tick.misplaced())
         self.why = "; ".join((describe(tick.reasons), *(detail for detail in details if detail)))
         text = f"{GuardState(tick.state).name}: {self.why}"
+        if tick.state == GuardState.PROTECTIVE_STOP:
+            self.stop_why = self.why
+            if not self._commands.stopped:
+                # A fault's stop lasts until a reset like a requested one, whatever ends this process.
+                self._levels = (self._commands.latch(), *self._levels[1:])
         if not tick.reasons & (_HOLD_REQUESTED | _DAMP_REQUESTED):
             self.taken_over = True
         # Counted against the version on trial, which rolls back after too many.

@@ -20,6 +20,9 @@ from physai.deploy_jetson.runtime.loop_result import Counts, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions, require_rate
 from physai.deploy_jetson.runtime.reporter import Reporter
 from physai.deploy_jetson.runtime.standby import Standby
+from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
+from physai.deploy_jetson.runtime.stop.records import StopRecords
+from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
 from physai.deploy_jetson.runtime.summary import Summary, stages_us
 from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
@@ -34,6 +37,8 @@ from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import (
     Exclusive,
+    SharesStops,
+    SupportsAddresses,
     SupportsDiagnostics,
     SupportsWatchdog,
     Transport,
@@ -79,6 +84,8 @@ class Runtime:
         self._watchdog: Watchdog | None = None
         self._exclusive = transport if isinstance(transport, Exclusive) else None
         self._keeper: LeaseKeeper | None = None
+        self._stops: StopKeeper | None = None
+        self._standstill: StandstillWatch | None = None
         self._manager = ServiceManager()
         self._scout: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
@@ -135,7 +142,9 @@ class Runtime:
         require_rate(self.options, contract)
         # Before the health counters are replaced: raises if another runtime uses this tree.
         path = health_path(self.options.root).with_name(CONTROL_FILE)
-        self._control = ControlSocket(path, self.commands, self.status, record=self.telemetry.record)
+        self._control = ControlSocket(
+            path, self.commands, self.status, record=self.telemetry.record, settled=self.stop_settled
+        )
         policy = candidate.load(contract)
         health = self._open_health(candidate)
         self._connect(contract)
@@ -164,6 +173,8 @@ class Runtime:
             watchdog=self._watchdog,
             progress=self._manager.progress,
         )
+        self._stops = self._open_stops()
+        self._standstill = StandstillWatch(contract, self._tick, self.transport, self.commands)
         self._standby = Standby(
             self._loop,
             self._tick,
@@ -172,12 +183,29 @@ class Runtime:
             self._reporter,
             heartbeat_s=self.options.heartbeat_s,
             watchdog=self._watchdog,
+            keeper=self._stops,
+            standstill=self._standstill,
         )
         self.state = advance(self.state, Lifecycle.INACTIVE)
         self._say(f"version {candidate.version} ({contract.task} on {contract.robot.name}) in slot {candidate.slot}")
         if candidate.unsafe_no_verdict:
             self._say(f"warning: version {candidate.version} runs WITHOUT A VALID VERDICT")
         return self._loop, self._standby
+
+    def _open_stops(self) -> StopKeeper:
+        """Read the stops of earlier runtimes, and keep the ones of this one."""
+        transport = self.transport
+        addresses = transport.addresses() if isinstance(transport, SupportsAddresses) else ()
+        shares = transport if isinstance(transport, SharesStops) else None
+        records = StopRecords(self.options.root, addresses)
+        return StopKeeper(self.commands, records, shares=shares, why=self._stop_reason)
+
+    def _stop_reason(self) -> str:
+        return "" if self._loop is None else self._loop.stop_why
+
+    def stop_settled(self, number: int) -> str | None:
+        """See `StopKeeper.settled`."""
+        return None if self._stops is None else self._stops.settled(number)
 
     def _connect(self, contract: PolicyContract) -> None:
         """Open the transport, renew its lease from now on, and check that the robot is the one of the contract."""
@@ -206,6 +234,8 @@ class Runtime:
         # In this order: `acquire` moves every other thread that exists off the loop's core, below its priority.
         self._reporter.start()
         self.telemetry.start()
+        if self._stops is not None:
+            self._stops.start()
         if self._control is not None:
             self._control.start()
         if self._swapper is not None:
@@ -237,17 +267,25 @@ class Runtime:
             **record,
             "unsafe_no_verdict": loop.loaded.candidate.unsafe_no_verdict,
             "rate_hz": 1e9 / loop.period_ns,
-            "guard": GuardState(tick.state).name,
+            # Nothing is guarded while nothing is sent.
+            "guard": GuardState(tick.state).name if self.state is Lifecycle.ACTIVE else "",
             "why": loop.why if self.state is Lifecycle.ACTIVE else "",
+            "withheld": tick.withheld and self.state is Lifecycle.ACTIVE,
             "waiting_for": self.waiting_for,
             "lease": 0 if self._exclusive is None else self._exclusive.lease_number,
             "stop_asked": self.commands.stopped,
             # A standstill measured before the newest stop does not confirm it.
-            "stopped": tick.stopped and loop.seen == self.commands.levels,
+            "stopped": self._confirmed(tick, loop),
+            "stop_recorded": self.stop_settled(self.commands.stop) == "" if self.commands.stopped else None,
             **vars(loop.counts),
             "stages_us": stages_us(self.telemetry.meter),
             **self.telemetry.status(),
         }
+
+    def _confirmed(self, tick: Tick, loop: Loop) -> bool:
+        if self.state is Lifecycle.ACTIVE:
+            return tick.stopped and loop.seen == self.commands.levels
+        return self._standstill is not None and self._standstill.confirmed
 
     def _about(self) -> dict[str, Any]:
         """Identify the running policy."""
@@ -303,6 +341,8 @@ class Runtime:
             self._watchdog.close()
         if self._keeper is not None:
             self._keeper.close()
+        if self._stops is not None:
+            self._stops.close()
         self.transport.close()
         if self._control is not None:
             self._control.close()
@@ -325,6 +365,8 @@ class Runtime:
             yield self._watchdog.problem()
         if self._keeper is not None:
             yield self._keeper.problem
+        if self._stops is not None and self._stops.problem:
+            yield f"warning: {self._stops.problem}"
 
     def _publish_diagnostics(self) -> None:
         if isinstance(self.transport, SupportsDiagnostics):

@@ -6,6 +6,8 @@ from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, L
 from physai.deploy_jetson.runtime.loop import Loop
 from physai.deploy_jetson.runtime.loop_result import LoopEnd
 from physai.deploy_jetson.runtime.reporter import Reporter
+from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
+from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.sdk.safety import ANSWERS, RequestAnswer
@@ -33,6 +35,8 @@ class Standby:
         *,
         heartbeat_s: float | None,
         watchdog: Watchdog | None,
+        keeper: StopKeeper,
+        standstill: StandstillWatch,
     ) -> None:
         """Initialize without waiting.
 
@@ -44,11 +48,14 @@ class Standby:
             reporter: receives messages for the operator.
             heartbeat_s: longest silence of the operator [s]; None if no operator has to watch.
             watchdog: must be ready before the robot is driven; None to run without one.
+            keeper: knows stops that were not reset.
+            standstill: confirms stops.
         """
         self.waiting_for = ""
         """What prevents driving the robot; empty if nothing."""
         self._loop, self._tick, self._transport, self._commands = loop, tick, transport, commands
         self._reporter, self._heartbeat_s, self._watchdog = reporter, heartbeat_s, watchdog
+        self._keeper, self._standstill = keeper, standstill
         self._exclusive = transport if isinstance(transport, Exclusive) else None
 
     def wait(self, wanted: Levels | None) -> LoopEnd | Levels:
@@ -75,10 +82,11 @@ class Standby:
                 return LoopEnd.SHUTDOWN
             if not self._loop.stand_by():
                 return LoopEnd.OTHER_CONTRACT
+            self._standstill.look()
             while (ticket := commands.take()) is not None:
                 wanted = self._answer(ticket, wanted)
-            if wanted != commands.levels or commands.stopped:
-                # A stop, hold, damp or deactivate was requested after it.
+            if wanted != commands.levels or commands.stopped or self._keeper.elsewhere:
+                # A stop, hold, damp or deactivate was requested after it, or the robot was stopped by another runtime.
                 wanted = None
             now_ns, obstacle = time.monotonic_ns(), self._obstacle()
             clear_ns = clear_ns if obstacle else now_ns
@@ -89,10 +97,14 @@ class Standby:
                 elif not obstacle:
                     # Last: a robot is claimed only once everything else is ready.
                     obstacle = self._exclusive.claim()
+            if wanted is not None and not obstacle and self._keeper.look():
+                # A stop of the last moment.
+                wanted = None
             self.waiting_for = obstacle
             if wanted is not None and not obstacle:
                 return wanted
-            request = "a reset of the stop" if commands.stopped else "the request to activate"
+            stopped = self._stopped()
+            request = f"a reset of {stopped}" if stopped else "the request to activate"
             text = f"waiting for {obstacle or request}"
             again = (wanted is not None or text != shown) and now_ns - shown_ns > _REPEAT_S * 1e9
             if not shown or again:
@@ -105,13 +117,13 @@ class Standby:
         if ticket.levels != commands.levels:
             ticket.answer(ANSWERS[RequestAnswer.SUPERSEDED])
         elif ticket.command is Command.RESET:
-            stopped, commands.acknowledged = commands.stopped, ticket.levels[0]
-            result = "the stop is reset" if stopped else "there is no stop to reset"
-            ticket.answer(f"{result}; nothing is driven, `activate` begins to drive", obeyed=stopped)
+            self._reset(ticket)
         elif ticket.command is Command.START:
             ticket.answer("refused: nothing is driven; `activate` begins to drive")
-        elif commands.stopped:
-            ticket.answer("refused: a stop was requested; reset it first")
+        elif stopped := self._stopped():
+            ticket.answer(f"refused: reset {stopped} first")
+        elif self._keeper.unprepared:
+            ticket.answer(f"refused: nothing is driven while no stop can be recorded ({self._keeper.unprepared})")
         else:
             # Not for a request that repeats the one before.
             if wanted != ticket.levels:
@@ -119,6 +131,26 @@ class Standby:
             ticket.answer("accepted: activates as soon as the robot can be driven", obeyed=True)
             return ticket.levels
         return wanted
+
+    def _stopped(self) -> str:
+        """Describe the stop that waits for a reset; empty if there is none."""
+        return self._keeper.elsewhere or (self._keeper.inherited or "the stop" if self._commands.stopped else "")
+
+    def _reset(self, ticket: Ticket) -> None:
+        """Lift a stop, if the robot was measured at rest when that was requested."""
+        commands, keeper = self._commands, self._keeper
+        begin = "nothing is driven, `activate` begins to drive"
+        if not self._stopped():
+            ticket.answer(f"there is no stop to reset; {begin}")
+        elif refusal := keeper.irresettable():
+            ticket.answer(f"refused: {refusal}")
+        elif not self._standstill.confirms(ticket.read_back):
+            missing = self._standstill.missing() or "the request, which came too early: ask again"
+            ticket.answer(f"{ANSWERS[RequestAnswer.NOT_READ_BACK]} (it waits for {missing})")
+        else:
+            commands.acknowledged = ticket.levels[0]
+            keeper.lift()
+            ticket.answer(f"the stop is reset; {begin}", obeyed=True)
 
     def _forget_problems(self) -> None:
         """Discard problems from before this activation."""
@@ -128,6 +160,8 @@ class Standby:
 
     def _obstacle(self) -> str:
         """Return what prevents driving the robot; empty if nothing."""
+        if self._keeper.unprepared:
+            return f"a place for the record of a stop ({self._keeper.unprepared})"
         missing = self._transport.missing()
         if missing:
             return ", ".join(f"{name} (for {seconds:.0f} s)" for name, seconds in missing)

@@ -162,13 +162,16 @@ class Tick:
 
     def obstacle(self) -> str:
         """Describe what the newest sample lacks for a first command; empty if nothing."""
+        return self.unsound() or (
+            f"the robot to be within its limits ({misplaced})" if (misplaced := self.misplaced()) else ""
+        )
+
+    def unsound(self) -> str:
+        """Describe what the newest sample lacks to be believed; empty if nothing."""
         trouble = self.senses.read() & ~HARMLESS
         if trouble or not (np.isfinite(self.senses.joint_pos).all() and np.isfinite(self.senses.joint_vel).all()):
             why = self.senses.complaint() or describe(trouble or int(RuntimeFault.FIELD_NOT_FINITE))
             return f"a sound sample ({why})"
-        misplaced = self.misplaced()
-        if misplaced:
-            return f"the robot to be within its limits ({misplaced})"
         age_ns = self._age_ns()
         if not self._youngest_ns <= age_ns <= self._oldest_ns:
             return (

@@ -194,6 +194,35 @@ class Exclusive(Protocol):
 
 
 @runtime_checkable
+class SupportsAddresses(Protocol):
+    """A transport that knows where its robot takes commands."""
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return names of the robot's command inputs, alike in every program that commands it through them.
+
+        A stop binds every runtime on this computer that shares one of them. Called after `open`.
+        """
+        ...
+
+
+@runtime_checkable
+class SharesStops(Protocol):
+    """A transport that tells runtimes on other computers of a stop that was not reset."""
+
+    def share_stop(self, *, stopped: bool) -> None:
+        """Set what the next renewals of the claim tell; see `Exclusive.renew`."""
+        ...
+
+    def stop_elsewhere(self) -> str:
+        """Return the name of a runtime of the same robot that has a stop to be reset; empty if there is none."""
+        ...
+
+    def orphaned_stop(self) -> str:
+        """Return, once, the name of such a runtime that has fallen silent without a reset; empty if there is none."""
+        ...
+
+
+@runtime_checkable
 class SupportsReset(Protocol):
     """A transport whose `problems` can be cleared."""
 

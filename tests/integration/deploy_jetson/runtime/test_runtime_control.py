@@ -1,7 +1,9 @@
 """The control socket, and the lifecycle it is asked about."""
 
-import itertools
+import contextlib
+import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -79,8 +81,9 @@ def test_a_stop_waits_behind_nothing(path: Path, queue: CommandQueue) -> None:
     """Finding 1: levels do not queue, and requests that wait for their answer do not hold them up."""
     waiting = [ask_aside(path, "reset") for _ in range(MAX_WAITING)]
     until(lambda: len(queue) == MAX_WAITING)
-    for word in ("hold", "damp", "deactivate", "stop"):
+    for word in ("hold", "damp", "deactivate"):
         assert ask(path, word) == {"accepted": word}
+    assert ask(path, "stop") == {"accepted": "stop", "durable": True}
     assert (queue.hold, queue.damp, queue.deactivate, queue.stop) == queue_order(queue)
     assert queue.stopped
     assert ask(path, "shutdown") == {"accepted": "shutdown"}
@@ -137,7 +140,7 @@ def test_a_status_that_fails_does_not_keep_stops_from_coming(tmp_path: Path, que
     for word in ("status", "record"):
         with pytest.raises(ControlError, match=f"{word}: RuntimeError: dictionary changed size"):
             ask(tmp_path / "control", word)
-    assert ask(tmp_path / "control", "stop") == {"accepted": "stop"}
+    assert ask(tmp_path / "control", "stop") == {"accepted": "stop", "durable": True}
     assert queue.stop == 1
     control.close()
 
@@ -146,22 +149,23 @@ def test_a_socket_that_fails_for_a_while_is_heard_again(
     tmp_path: Path, queue: CommandQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = ControlSocket(tmp_path / "control", queue, status)
-    real = control._socket  # pyright: ignore[reportPrivateUsage]
+    channel = control._channels[1]  # pyright: ignore[reportPrivateUsage]
+    real = channel._socket  # pyright: ignore[reportPrivateUsage]
     failures = iter([OSError(12, "Cannot allocate memory")] * 3)
 
     class Failing:
-        def recvmsg(self, *arguments: int) -> Any:
+        def recvfrom(self, *arguments: int) -> Any:
             error = next(failures, None)
             if error is not None:
                 raise error
-            return real.recvmsg(*arguments)
+            return real.recvfrom(*arguments)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
-    monkeypatch.setattr(control, "_socket", Failing())
+    monkeypatch.setattr(channel, "_socket", Failing())
     control.start()
-    assert ask(tmp_path / "control", "stop") == {"accepted": "stop"}
+    assert ask(tmp_path / "control", "stop") == {"accepted": "stop", "durable": True}
     assert next(failures, None) is None
     control.close()
 
@@ -209,37 +213,147 @@ def test_an_answer_that_does_not_come(queue: CommandQueue) -> None:
     assert queue.take() is None
 
 
-def test_what_the_loop_did_not_answer_in_time_is_not_obeyed_later(tmp_path: Path, queue: CommandQueue) -> None:
-    seconds = itertools.count()
-    control = ControlSocket(tmp_path / "control", queue, status, clock_ns=lambda: next(seconds) * 1_000_000_000)
+def waits_in(control: ControlSocket, channel: int = 0) -> None:
+    """Waits until a request is in a socket whose thread does not run yet."""
+    waiting = control._channels[channel]._socket  # pyright: ignore[reportPrivateUsage]
+    assert select.select([waiting], [], [], PATIENCE_S)[0]
+
+
+class Clock:
+    """CLOCK_MONOTONIC that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_what_the_loop_did_not_answer_in_time_is_not_obeyed_later(
+    tmp_path: Path, queue: CommandQueue, clock: Clock
+) -> None:
+    control = ControlSocket(tmp_path / "control", queue, status, clock_ns=clock)
     control.start()
+    asked = ask_aside(tmp_path / "control", "start")
+    until(lambda: len(queue) > 0)
+    clock.pass_s(2.1)
     with pytest.raises(ControlError, match=r"start: the control loop did not answer within 2 s"):
-        ask(tmp_path / "control", "start")
+        asked.result()
     assert len(queue)
     assert queue.take() is None
     control.close()
 
 
+@pytest.mark.parametrize("set_s", [-60.0, 0.0, 60.0], ids=["clock set back", "clock kept", "clock set ahead"])
 @pytest.mark.parametrize("word", ["activate", "reset", "start", "heartbeat", "stop"])
 def test_what_was_sent_to_a_runtime_that_stood_still(
-    tmp_path: Path, queue: CommandQueue, monkeypatch: pytest.MonkeyPatch, word: str
+    tmp_path: Path, queue: CommandQueue, clock: Clock, monkeypatch: pytest.MonkeyPatch, word: str, set_s: float
 ) -> None:
-    """Its sender has given up long ago: only what makes the robot safer is obeyed when the runtime goes on."""
+    """Its sender has given up long ago: only what makes the robot safer is obeyed when the runtime goes on.
+
+    A clock that was set back made old requests fresh, because negative ages counted as 0.
+    """
     now_ns = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 60_000_000_000)
-    control = ControlSocket(tmp_path / "control", queue, status)
+    control = ControlSocket(tmp_path / "control", queue, status, clock_ns=clock)
+    asked = ask_aside(tmp_path / "control", word)
+    waits_in(control, int(word == "stop"))
+    clock.pass_s(60.0)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + round(set_s * 1e9))
     control.start()
     if word in ("heartbeat", "stop"):
-        ask(tmp_path / "control", word)
+        asked.result()
     else:
-        with pytest.raises(ControlError, match=rf"{word}: refused: it was sent 60 s ago; ask again"):
-            ask(tmp_path / "control", word)
+        with pytest.raises(ControlError, match=rf"{word}: refused: it may have been sent 60 s ago; ask again"):
+            asked.result()
     control.close()
     assert not len(queue)
     assert queue.stopped == (word == "stop")
-    silent_s = (time.monotonic_ns() - queue.heartbeat_ns) * 1e-9
     assert (queue.heartbeat_ns != 0) == (word == "heartbeat")
-    assert silent_s > 60.0
+    assert clock() - queue.heartbeat_ns >= 60_000_000_000
+
+
+def test_an_answer_counts_from_when_it_was_asked(tmp_path: Path, queue: CommandQueue, clock: Clock) -> None:
+    """A request that was read 1.5 s late was obeyed 3 s after its sender had asked, and given up."""
+    control = ControlSocket(tmp_path / "control", queue, status, clock_ns=clock)
+    asked = ask_aside(tmp_path / "control", "start")
+    waits_in(control)
+    clock.pass_s(1.5)
+    control.start()
+    until(lambda: len(queue) > 0)
+    clock.pass_s(0.6)
+    with pytest.raises(ControlError, match=r"start: the control loop did not answer within 2 s"):
+        asked.result()
+    control.close()
+
+
+def test_a_stop_does_not_wait_for_a_slow_status(tmp_path: Path, queue: CommandQueue) -> None:
+    """One process that sent `status` and read no answer left every stop without an answer for 3 to 4 s."""
+    free = threading.Event()
+
+    def slow() -> dict[str, Any]:
+        free.wait(PATIENCE_S)
+        return STATUS
+
+    control = ControlSocket(tmp_path / "control", queue, slow)
+    control.start()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mute:
+        mute.bind("")
+        mute.connect(str(tmp_path / "control"))
+        mute.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(1000):
+                mute.send(b"status")
+        for word in ("hold", "damp", "stop"):
+            assert ask(tmp_path / "control", word)["accepted"] == word
+        assert not free.is_set()
+        free.set()
+    control.close()
+
+
+def test_a_sender_is_limited_and_others_are_not(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as greedy:
+        greedy.bind("")
+        greedy.settimeout(PATIENCE_S)
+        greedy.connect(str(path))
+        answered = 0
+        # The clock of this socket stands still, so all of it is one second.
+        for _ in range(300):
+            greedy.send(b"status")
+            greedy.settimeout(0.2 if answered == 200 else PATIENCE_S)
+            try:
+                greedy.recv(1 << 16)
+            except TimeoutError:
+                break
+            answered += 1
+        assert answered == 200
+        assert ask(path, "status") == STATUS
+
+
+@pytest.mark.parametrize(("settled", "durable"), [("", True), ("NOT DURABLE: disk full", False)])
+def test_the_answer_to_a_stop_says_whether_it_is_durable(
+    tmp_path: Path, queue: CommandQueue, settled: str, durable: bool
+) -> None:
+    written = threading.Event()
+    control = ControlSocket(
+        tmp_path / "control", queue, status, settled=lambda number: settled if written.is_set() else None
+    )
+    control.start()
+    asked = ask_aside(tmp_path / "control", "stop")
+    until(lambda: queue.stopped)
+    assert not asked.done()
+    written.set()
+    answer = asked.result()
+    assert (answer["accepted"], answer["durable"]) == ("stop", durable)
+    assert ("NOT DURABLE: disk full" in answer.get("warning", "")) == (not durable)
+    control.close()
 
 
 def test_the_lifecycle_of_ros2_control() -> None:

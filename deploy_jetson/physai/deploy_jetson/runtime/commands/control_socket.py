@@ -1,16 +1,21 @@
-"""Control socket on which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
+"""Control sockets on which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
 
 One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
-if its sender has an address.
+if its sender has an address. What makes the robot safer has a second socket and thread of its own (`stop_path`), so
+that it waits for nothing else.
+
+Ages of requests count by the monotonic clock of this process, from the last moment at which nothing waited in the
+socket: the sender's clock may be wrong, and the wall clock may be set.
 """
 
 import json
 import os
 import reprlib
+import select
 import socket
-import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,21 +35,35 @@ ANSWER_S = 2.0
 # Requests that are withdrawn when their sender disconnects.
 _TIMELY = (Command.ACTIVATE, Command.RESET, Command.START)
 
-# asm-generic/socket.h; Python has no name for it. In microseconds: user-mode emulators know no other stamp.
-_SO_TIMESTAMP = 29
+# Requests that make the robot safer.
+_URGENT = (Command.STOP, Command.HOLD, Command.DAMP, Command.DEACTIVATE, Command.SHUTDOWN)
 
-_TIMEVAL = struct.Struct("@ll")
-_STAMP_ROOM = socket.CMSG_SPACE(_TIMEVAL.size)
-_POLL_S = 0.2
+# Also the greatest error of an age, towards older [s].
+_POLL_S = 0.05
 _POLL_ANSWER_S = 0.002
+
+# Requests that wait for their answer at once; the answers of further ones do not say whether a stop is durable.
+_MAX_PENDING = 256
+
+# Requests of one sender that are answered per second; the rest is dropped, so that it cannot keep others waiting.
+_MAX_PER_S = 200
+_MAX_SENDERS = 64
+
+# Asks for the answer to a request: None while there is none.
+_Pending = Callable[[int], "dict[str, Any] | None"]
 
 
 class ControlError(PhysaiError):
     """The control socket cannot be made or reached, or the runtime refuses a request."""
 
 
+def stop_path(path: Path) -> Path:
+    """Path of the second socket, for requests that make the robot safer."""
+    return path.with_name(f"{path.name}.{Command.STOP}")
+
+
 class ControlSocket:
-    """The runtime's end, served by a thread of its own."""
+    """The runtime's end, served by two threads of its own."""
 
     def __init__(
         self,
@@ -53,80 +72,49 @@ class ControlSocket:
         status: Callable[[], dict[str, Any]],
         *,
         record: Callable[[], str] = lambda: "there is no flight recorder",
+        settled: Callable[[int], str | None] = lambda number: "",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Create the socket; replaces one of a runtime that is gone.
+        """Create the sockets; replaces those of a runtime that is gone.
 
         Args:
             path: in a folder that exists.
             commands: receives the requests.
             status: returns the status.
             record: requests a flight recording; returns where it is written.
+            settled: returns whether the stop of a number is durable, see `StopKeeper.settled`.
             clock_ns: CLOCK_MONOTONIC [ns].
 
         Raises:
-            ControlError: it cannot be created, or another runtime listens there.
+            ControlError: they cannot be created, or another runtime listens there.
         """
-        self._path, self._commands, self._status, self._record = path, commands, status, record
+        self._commands, self._status, self._record, self._settled = commands, status, record, settled
         self._clock_ns = clock_ns
-        self._socket = _bound(path)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="physai-control", daemon=True)
+        self._channels = [_Channel(path, self._answer, clock_ns)]
+        try:
+            self._channels.append(_Channel(stop_path(path), self._answer_urgent, clock_ns))
+        except ControlError:
+            self._channels[0].close()
+            raise
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the threads."""
+        for channel in self._channels:
+            channel.start()
 
     def close(self) -> None:
-        """Stop the thread and remove the socket."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self._socket.close()
-        self._path.unlink(missing_ok=True)
+        """Stop the threads and remove the sockets."""
+        for channel in self._channels:
+            channel.close()
 
-    def _serve(self) -> None:
-        waiting: list[tuple[Ticket, Any, int]] = []
-        while not self._ended.is_set():
-            # Shorter while an answer is awaited, so that an operator does not wait for the next poll.
-            self._socket.settimeout(_POLL_ANSWER_S if waiting else _POLL_S)
-            try:
-                data, stamps, _, sender = self._socket.recvmsg(MAX_REQUEST_BYTES, _STAMP_ROOM)
-            except TimeoutError:
-                pass
-            except OSError:
-                # Without memory, say. The next request may be a stop, so this goes on.
-                self._ended.wait(_POLL_S)
-            else:
-                answer = self._answer(data.decode("ascii", "replace").strip(), _age_ns(stamps))
-                if isinstance(answer, Ticket):
-                    # Answered later, so that it does not hold up the requests behind it.
-                    waiting.append((answer, sender, self._clock_ns()))
-                else:
-                    self._send(answer, sender)
-            waiting = [one for one in waiting if not self._told(*one)]
+    def _answer_urgent(self, word: str, age_ns: int) -> "dict[str, Any] | _Pending":
+        if word not in _URGENT:
+            return {"error": f"{word}: refused: this socket takes {', '.join(_URGENT)} only"}
+        return self._answer(word, age_ns)
 
-    def _told(self, ticket: Ticket, sender: Any, asked_ns: int) -> bool:
-        """Send the answer to a ticket, if there is one or its time is over; return whether it was sent."""
-        if ticket.answered:
-            answer = {"accepted": ticket.command.value, "answer": ticket.text}
-            self._send(answer if ticket.obeyed else {"error": f"{ticket.command}: {ticket.text}"}, sender)
-        elif self._clock_ns() - asked_ns > ANSWER_S * 1e9:
-            ticket.withdraw()
-            self._send({"error": f"{ticket.command}: the control loop did not answer within {ANSWER_S:g} s"}, sender)
-        else:
-            return False
-        return True
-
-    def _send(self, answer: dict[str, Any], sender: Any) -> None:
-        if sender:
-            # The caller is gone, or does not read.
-            with suppress(OSError):
-                self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
-
-    def _answer(self, word: str, age_ns: int) -> dict[str, Any] | Ticket:
+    def _answer(self, word: str, age_ns: int) -> "dict[str, Any] | _Pending":
         if word == HEARTBEAT:
-            # Counted from when it was sent: a heartbeat that waited in the socket proves nothing about now.
+            # Counted from when it was sent at the earliest: one that waited in the socket proves nothing about now.
             self._commands.heartbeat_ns = self._clock_ns() - age_ns
             return {}
         if word in (STATUS, RECORD):
@@ -136,11 +124,43 @@ class ControlSocket:
         # A stop is obeyed however old it is. What makes the robot less safe is refused, because its sender may have
         # seen another state.
         if word in _TIMELY and age_ns > ANSWER_S * 1e9:
-            return {"error": f"{word}: refused: it was sent {age_ns * 1e-9:.0f} s ago; ask again"}
+            return {"error": f"{word}: refused: it may have been sent {age_ns * 1e-9:.0f} s ago; ask again"}
         try:
-            return self._commands.put(Command(word)) or {"accepted": word}
+            ticket = self._commands.put(Command(word))
         except CommandError as error:
             return {"error": str(error)}
+        if ticket is not None:
+            return self._answer_of(ticket, self._clock_ns() - age_ns)
+        return self._durable(self._commands.stop) if word == Command.STOP else {"accepted": word}
+
+    def _answer_of(self, ticket: Ticket, asked_ns: int) -> _Pending:
+        """Return the loop's answer, or an error once its sender has given up."""
+
+        def pending(now_ns: int) -> dict[str, Any] | None:
+            if ticket.answered:
+                answer = {"accepted": ticket.command.value, "answer": ticket.text}
+                return answer if ticket.obeyed else {"error": f"{ticket.command}: {ticket.text}"}
+            if now_ns - asked_ns <= ANSWER_S * 1e9:
+                return None
+            ticket.withdraw()
+            return {"error": f"{ticket.command}: the control loop did not answer within {ANSWER_S:g} s"}
+
+        return pending
+
+    def _durable(self, number: int) -> _Pending:
+        """Return the answer to a stop, which acts already, once it is recorded."""
+        asked_ns = self._clock_ns()
+
+        def pending(now_ns: int) -> dict[str, Any] | None:
+            settled = self._settled(number)
+            if settled is None and now_ns - asked_ns > ANSWER_S * 1e9:
+                settled = f"NOT DURABLE: not recorded within {ANSWER_S:g} s"
+            if settled is None:
+                return None
+            answer = {"accepted": Command.STOP.value, "durable": not settled}
+            return answer | ({"warning": f"the stop acts, but is {settled}"} if settled else {})
+
+        return pending
 
     def _told_of(self, word: str) -> dict[str, Any]:
         try:
@@ -148,6 +168,91 @@ class ControlSocket:
         except Exception as error:
             # Whatever fails in them, the thread has to take the next stop.
             return {"error": f"{word}: {type(error).__name__}: {error}"}
+
+
+class _Channel:
+    """One socket and its thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        answer: Callable[[str, int], "dict[str, Any] | _Pending"],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self._path, self._answer, self._clock_ns = path, answer, clock_ns
+        self._socket = _bound(path)
+        self._socket.setblocking(False)
+        self._pending: list[tuple[_Pending, Any]] = []
+        # Time at which nothing waited in the socket, so that whatever is read later was sent after it [ns].
+        self._empty_ns = clock_ns()
+        self._senders: dict[Any, deque[int]] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=f"physai-{path.name}"[:15], daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        while not self._ended.is_set():
+            if not self._take():
+                # Shorter while an answer is awaited, so that an operator does not wait for the next poll.
+                select.select([self._socket], [], [], _POLL_ANSWER_S if self._pending else _POLL_S)
+            self._pending = [one for one in self._pending if not self._told(*one)]
+
+    def _take(self) -> bool:
+        """Process one request; return whether there was one."""
+        try:
+            data, sender = self._socket.recvfrom(MAX_REQUEST_BYTES)
+        except BlockingIOError:
+            self._empty_ns = self._clock_ns()
+            return False
+        except OSError:
+            # Without memory, say. The next request may be a stop, so this goes on.
+            self._ended.wait(_POLL_S)
+            return False
+        word = data.decode("ascii", "replace").strip()
+        if word not in _URGENT and self._floods(sender):
+            return True
+        answer = self._answer(word, self._clock_ns() - self._empty_ns)
+        if not callable(answer):
+            self._send(answer, sender)
+        elif len(self._pending) < _MAX_PENDING:
+            # Answered later, so that it does not hold up the requests behind it.
+            self._pending.append((answer, sender))
+        else:
+            self._send({"accepted": word, "warning": "too many requests wait for their answers"}, sender)
+        return True
+
+    def _floods(self, sender: Any) -> bool:
+        """Whether a sender asks too often."""
+        now_ns = self._clock_ns()
+        times = self._senders.setdefault(sender, deque(maxlen=_MAX_PER_S))
+        floods = len(times) == _MAX_PER_S and now_ns - times[0] < 1_000_000_000
+        if not floods:
+            times.append(now_ns)
+        if len(self._senders) > _MAX_SENDERS:
+            del self._senders[next(iter(self._senders))]
+        return floods
+
+    def _told(self, pending: _Pending, sender: Any) -> bool:
+        answer = pending(self._clock_ns())
+        if answer is None:
+            return False
+        self._send(answer, sender)
+        return True
+
+    def _send(self, answer: dict[str, Any], sender: Any) -> None:
+        if sender:
+            # The caller is gone, or does not read.
+            with suppress(OSError):
+                self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
 
 
 def _bound(path: Path) -> socket.socket:
@@ -162,8 +267,6 @@ def _bound(path: Path) -> socket.socket:
     # The file belongs to the user who runs the policy, and no other may write to it, from the moment it exists.
     before = os.umask(0o177)
     try:
-        # The kernel then says when each request was sent, which a runtime that was suspended could not know.
-        made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMP, 1)
         made.bind(str(path))
     except OSError as error:
         made.close()
@@ -186,22 +289,14 @@ def listens(path: Path) -> bool:
     return True
 
 
-def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
-    """Return how long ago a datagram was sent [ns]; 0 if unknown."""
-    # By CLOCK_REALTIME, the only clock with which the kernel stamps.
-    for level, kind, data in stamps:
-        if (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMP, _TIMEVAL.size):
-            seconds, microseconds = _TIMEVAL.unpack(data)
-            return max(0, time.time_ns() - seconds * 1_000_000_000 - microseconds * 1000)
-    return 0
-
-
 def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[str, Any]:
     """Send one request to the runtime; return its answer.
 
     Raises:
         ControlError: no runtime listens or answers, or the request is rejected.
     """
+    if word in _URGENT and stop_path(path).is_socket():
+        path = stop_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
         # Linux chooses a free abstract address to answer to.
         caller.bind("")

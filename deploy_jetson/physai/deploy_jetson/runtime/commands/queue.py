@@ -103,7 +103,8 @@ class CommandQueue:
         self.acknowledged = 0
         """Value of `stop` that a reset has acknowledged."""
         self.read_back = 0
-        """Number that a reset or start must carry, updated by the loop every period; see `GuardResult.read_back`."""
+        """Number that a reset or start must carry, updated by the loop every period; see `GuardResult.read_back`.
+        Negative while nothing is driven, see `Standby`."""
         self.heartbeat_ns = 0
         """CLOCK_MONOTONIC of the operator's last heartbeat [ns]; 0 before the first."""
         self._tickets: deque[Ticket] = deque()
@@ -117,6 +118,11 @@ class CommandQueue:
     def stopped(self) -> bool:
         """Whether a stop was requested that no reset has acknowledged."""
         return self.stop != self.acknowledged
+
+    def latch(self) -> int:
+        """Require a reset for a stop that acts already, or acted in an earlier process; return its number."""
+        self.stop = number = next(self._numbers)
+        return number
 
     def __len__(self) -> int:
         """Return the number of waiting tickets."""

@@ -15,7 +15,7 @@ from typing import Any, cast
 from physai.deploy_jetson.transport.dds.cdr import decode, encode
 from physai.deploy_jetson.transport.dds.discovery_diagnostics import DISCOVERY_S
 from physai.deploy_jetson.transport.dds.wire import COMMANDERS, Endpoint, Middleware
-from physai.sdk.transport.lease import MAX_NUMBER, TERM_S, Lease, LeaseClaim, LeaseStage
+from physai.sdk.transport.lease import EXPIRY_S, MAX_NUMBER, TERM_S, Lease, LeaseClaim, LeaseStage
 from physai.sdk.transport.protocol import TransportError
 
 KIND = "std_msgs/msg/String"
@@ -41,11 +41,13 @@ class ClaimMessage:
     """See `Endpoint.owner`."""
     topics: frozenset[str]
     """Full names of the command topics."""
+    stopped: bool = False
+    """Whether a stop at this runtime was not reset."""
 
     def encode(self) -> str:
         """Encode as JSON."""
         claim = self.claim
-        record = {"name": claim.name, "stage": claim.stage.value, "number": claim.number}
+        record = {"name": claim.name, "stage": claim.stage.value, "number": claim.number, "stopped": self.stopped}
         return json.dumps({**record, "owner": self.owner, "topics": sorted(self.topics)})
 
     @classmethod
@@ -74,7 +76,9 @@ class ClaimMessage:
         if not isinstance(record["topics"], list):
             raise ValueError(f"no topics: {record['topics']!r}")
         topics = frozenset(map(str, cast(list[object], record["topics"])))
-        return cls(LeaseClaim(name, LeaseStage(record["stage"]), number), record["owner"], topics)
+        claim = LeaseClaim(name, LeaseStage(record["stage"]), number)
+        # Absent in claims of older versions.
+        return cls(claim, record["owner"], topics, record.get("stopped") is True)
 
 
 def clock_s() -> float:
@@ -115,6 +119,10 @@ class Commanders:
         self._met: dict[str, float] = {}
         self.number = 0
         """Number of the current or last lease."""
+        self.stopped = False
+        """Whether a stop at this runtime was not reset; told with the claims."""
+        # Time at which runtimes last told of a stop, by name.
+        self._stopped: dict[str, float] = {}
 
     def claim(self) -> str:
         """See `Exclusive.claim`."""
@@ -149,6 +157,19 @@ class Commanders:
             self.number = lease.claim.number or self.number
             self._publish()
 
+    def stop_elsewhere(self) -> str:
+        """See `SharesStops`."""
+        with self._lock:
+            return next(iter(self._stopped), "")
+
+    def orphaned_stop(self) -> str:
+        """See `SharesStops`."""
+        with self._lock:
+            now_s = clock_s()
+            gone = next((name for name, heard_s in self._stopped.items() if now_s - heard_s > EXPIRY_S), "")
+            self._stopped.pop(gone, None)
+            return gone
+
     def lost(self) -> str:
         """See `Exclusive.lost`."""
         lease = self._lease
@@ -168,7 +189,7 @@ class Commanders:
     def _publish(self) -> None:
         # Known only once the node has publishers.
         self._owner = self._owner or self._wire.owner
-        text = ClaimMessage(self._lease.claim, self._owner, self._topics).encode()
+        text = ClaimMessage(self._lease.claim, self._owner, self._topics, self.stopped).encode()
         try:
             self._writer.write(memoryview(encode(KIND, {"data": text})[0]), time.time_ns())
         except TransportError:
@@ -192,6 +213,10 @@ class Commanders:
                 if len(self._known) > MAX_KNOWN:
                     # Evict the least recently seen; active runtimes renew their claims and are never the oldest.
                     del self._known[next(iter(self._known))]
+            if not message.stopped:
+                self._stopped.pop(message.claim.name, None)
+            elif message.claim.name in self._stopped or len(self._stopped) < MAX_KNOWN:
+                self._stopped[message.claim.name] = now_s
             self._lease.hear(message.claim, now_s)
 
     # A ROS 2 driver ignores claims and obeys any publisher of its command topics, so a publisher that belongs to no

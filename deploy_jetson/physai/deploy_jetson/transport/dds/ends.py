@@ -253,6 +253,23 @@ class DdsTransport(_End):
         if self._commanders is not None:
             self._commanders.release()
 
+    def addresses(self) -> tuple[str, ...]:
+        """See `SupportsAddresses`; alike for the transports dds and ros."""
+        return tuple(f"dds:{self._domain}:{writer.full_name}" for _, writer in self._outlets)
+
+    def share_stop(self, *, stopped: bool) -> None:
+        """See `SharesStops`."""
+        if self._commanders is not None:
+            self._commanders.stopped = stopped
+
+    def stop_elsewhere(self) -> str:
+        """See `SharesStops`."""
+        return "" if self._commanders is None else self._commanders.stop_elsewhere()
+
+    def orphaned_stop(self) -> str:
+        """See `SharesStops`."""
+        return "" if self._commanders is None else self._commanders.orphaned_stop()
+
     @property
     def lease_number(self) -> int:
         """See `Exclusive`."""

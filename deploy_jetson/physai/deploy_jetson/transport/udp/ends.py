@@ -90,6 +90,11 @@ class UdpTransport(UdpEnd):
         self._link = PeerSocket(own, self._robot, self._reader, self._notices)
         self._opened_s = time.monotonic()
 
+    def addresses(self) -> tuple[str, ...]:
+        """See `SupportsAddresses`."""
+        host, port = self._robot
+        return (f"udp:{host}:{port}",)
+
     def sample(self) -> Sample:
         """See `Transport.sample`."""
         return self._sample

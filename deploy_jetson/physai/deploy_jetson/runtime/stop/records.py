@@ -1,0 +1,210 @@
+"""Durable records of stops that were not reset: they bind every later runtime, bundle and commander of the robot.
+
+One record is in the robot's tree, and one per address of the robot (`SupportsAddresses`) in a folder that other trees
+on this computer share. A record is allocated before the robot is driven and overwritten in place, so that a full disk
+cannot refuse a stop. A record that a power cut or a disk error has damaged counts as a stop.
+"""
+
+import json
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.slots.layout import DEFAULT_ROOT, seal, unseal
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable
+
+RECORD_FILE = "stop"
+"""Name of the record in the tree."""
+
+SHARED_FOLDER = "stops"
+
+FOLDER_VARIABLE = "PHYSAI_STOPS"
+"""Environment variable with another folder for the records that trees share."""
+
+# One block of a file system: allocated once, written with one call.
+RECORD_BYTES = 4096
+
+MAX_ADDRESSES = 256
+
+
+class StopRecordError(PhysaiError):
+    """A record cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecord:
+    """A stop that was not reset."""
+
+    since: str
+    """When it was requested, UTC."""
+    why: str
+    path: Path
+    writable: bool
+    """Whether this account may reset it."""
+
+    def __str__(self) -> str:
+        return f"the stop of {self.since} ({self.why}), recorded in {self.path}"
+
+
+def shared_folders() -> tuple[Path, ...]:
+    """Folders with records of robots, the first one that can be written is used; all of them bind."""
+    if variable := os.environ.get(FOLDER_VARIABLE):
+        return (Path(variable),)
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return DEFAULT_ROOT / SHARED_FOLDER, Path(state).expanduser() / "physai" / SHARED_FOLDER
+
+
+class StopRecords:
+    """Records of one robot; not thread-safe."""
+
+    def __init__(self, root: Path, addresses: Collection[str] = ()) -> None:
+        """Name the records without touching them.
+
+        Args:
+            root: the robot's tree.
+            addresses: see `SupportsAddresses`.
+        """
+        self._own = root / RECORD_FILE
+        names = [sha256(address.encode()).hexdigest()[:32] for address in sorted(set(addresses))[:MAX_ADDRESSES]]
+        self._folders, self._names = shared_folders(), names
+        self._prepared: list[Path] = []
+
+    def prepare(self) -> None:
+        """Allocate the records, so that a stop can be recorded on a full disk.
+
+        Raises:
+            StopRecordError: the tree's own record cannot be written.
+        """
+        self._allocate(self._own)
+        self._prepared = [self._own]
+        for name in self._names:
+            path = self._shared(name)
+            if path is not None:
+                self._prepared.append(path)
+
+    def _shared(self, name: str) -> Path | None:
+        """Allocate a shared record in the first folder that accepts it; None if none does."""
+        for folder in self._folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._allocate(folder / name)
+            except (OSError, StopRecordError):
+                # Of another account, or on a read-only file system. The tree's record holds in any case.
+                continue
+            return folder / name
+        return None
+
+    def _allocate(self, path: Path) -> None:
+        try:
+            known = _bytes(path)
+            if known is None:
+                known = _encode(stopped=False, why="")
+            elif len(known) < RECORD_BYTES:
+                # Cut off while it was written, so it stays a stop.
+                known = _encode(stopped=True, why="its record was damaged")
+            # Written in any case, which shows whether the disk still takes it.
+            _write(path, known)
+            _sync(path.parent)
+        except OSError as error:
+            raise StopRecordError(f"{path}: no stop can be recorded there: {error.strerror or error}") from None
+
+    def found(self) -> StopRecord | None:
+        """Return a stop that was not reset; None if there is none."""
+        shared = [folder / name for name in self._names for folder in self._folders]
+        records = [record for path in (self._own, *shared) if (record := _read(path)) is not None]
+        # First the one that this account cannot reset, because it decides what the operator has to do.
+        return min(records, key=lambda record: record.writable, default=None)
+
+    def record(self, why: str) -> None:
+        """Record a stop, durably.
+
+        Raises:
+            StopRecordError: the tree's record cannot be written; the shared ones are tried in any case.
+        """
+        self._replace(_encode(stopped=True, why=why))
+
+    def clear(self) -> None:
+        """Record that the stop was reset.
+
+        Raises:
+            StopRecordError: as in `record`.
+        """
+        self._replace(_encode(stopped=False, why=""))
+
+    def _replace(self, data: bytes) -> None:
+        refused = ""
+        for path in self._prepared or (self._own,):
+            try:
+                _write(path, data)
+            except OSError as error:
+                refused = refused or f"{path}: {error.strerror or error}"
+        if refused:
+            raise StopRecordError(refused)
+
+
+def _encode(*, stopped: bool, why: str) -> bytes:
+    since = datetime.now(UTC).isoformat(timespec="seconds") if stopped else ""
+    record = {"format_version": 1, "stopped": stopped, "since": since, "why": why[:500]}
+    return seal(json.dumps(record).encode()).ljust(RECORD_BYTES, b"\n")
+
+
+def _write(path: Path, data: bytes) -> None:
+    # In place: no name changes, and no block is allocated once the record has its size.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(descriptor, data, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _bytes(path: Path) -> bytes | None:
+    """Return the content of a record; None if there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return os.read(descriptor, RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> StopRecord | None:
+    """Return the stop that a record holds; None without a record, or after a reset."""
+    try:
+        data = _bytes(path)
+        if data is None:
+            return None
+        if len(data) < RECORD_BYTES:
+            raise SlotError(f"{len(data)} of {RECORD_BYTES} bytes")
+        document: Any = json.loads(unseal(data.rstrip(b"\n") + b"\n", source=str(path)))
+        if not isinstance(document, dict) or not isinstance(document.get("stopped"), bool):  # pyright: ignore[reportUnknownMemberType]
+            raise SlotError("no record")
+        record = cast("dict[str, Any]", document)
+    except OSError as error:
+        return StopRecord("an unknown time", f"its record cannot be read: {error.strerror}", path, writable=False)
+    except (ValueError, SlotError, RecursionError):
+        return StopRecord("an unknown time", "its record is damaged", path, writable=os.access(path, os.W_OK))
+    if not record["stopped"]:
+        return None
+    since, why = (printable(str(record.get(name, "")))[:500] for name in ("since", "why"))
+    return StopRecord(since, why, path, writable=os.access(path, os.W_OK))
