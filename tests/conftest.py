@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,6 +23,13 @@ gc.disable()
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _own_stops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Stops of one test's robot bind no other test's, though ports and domains come back."""
+    name = f"physai-stops-{os.getpid()}-{abs(hash(request.node.nodeid)):x}"
+    monkeypatch.setenv("PHYSAI_STOPS", str(Path(tempfile.gettempdir()) / name))
 
 
 def _ray_access() -> dict[str, str]:

@@ -34,10 +34,11 @@ from std_srvs.srv import Trigger
 from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import LoopEnd
+from physai.deploy_jetson.runtime.stop.records import StopRecords
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.deploy_jetson.transport.dds.domain import one_line
-from physai.ros.drive import STOP_S, Drive, DriveError
+from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError
 from physai.ros.parameters import (
     PARAMETERS,
     Parameter,
@@ -100,6 +101,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         self._reached = ""
         self._published_status = ""
         self._published_s = 0.0
+        self._looked_ns = time.monotonic_ns()
         for name, parameter in PARAMETERS.items():
             self._declare(name, parameter)
         self.add_on_set_parameters_callback(self._on_parameters)
@@ -271,12 +273,19 @@ class PolicyNode(LifecycleNodeMixin, Node):
         return self._loaded().braked(command, state)
 
     def _release(self, command: Command) -> str:
+        stood_s = (time.monotonic_ns() - self._looked_ns) * 1e-9
+        if stood_s > ANSWER_S:
+            raise DriveError(f"{command}: refused: this node stood still for {stood_s:.0f} s; ask again")
         return f"{command}: {self._loaded().request(command)}"
 
     def _stop(self) -> str:
         """Stops; returns only once every joint is measured at rest."""
-        drive = self._loaded()
+        drive = self._drive
+        if drive is None:
+            StopRecords(Path(str(self._value("root")))).record("requested at the ROS 2 node")
+            raise DriveError("no policy is loaded, so nothing is driven; the stop is recorded and blocks until reset")
         drive.brake(Command.STOP)
+        number = drive.runtime.commands.stop
         deadline = time.monotonic() + STOP_CONFIRM_S
         while not drive.runtime.status().get("stopped"):
             if time.monotonic() > deadline:
@@ -284,13 +293,17 @@ class PolicyNode(LifecycleNodeMixin, Node):
                     f"NOT CONFIRMED: the joints are not measured at rest after {STOP_CONFIRM_S:g} s; cut the power"
                 )
             time.sleep(LOOK_S / 10)
-        return "stopped: every joint was measured at rest"
+        while (settled := drive.runtime.stop_settled(number)) is None and time.monotonic() < deadline:
+            time.sleep(LOOK_S / 10)
+        stopped = "stopped: every joint was measured at rest"
+        return stopped if settled == "" else f"{stopped}; {settled or 'NOT DURABLE: it is not recorded yet'}"
 
     def _heartbeat(self) -> str:
         drive = self._loaded()
         if not drive.running:
             raise DriveError("the control loop has ended; configure the node again")
-        drive.runtime.commands.heartbeat_ns = time.monotonic_ns()
+        # A node that stood still reads old requests, so they count from when it was last seen alive.
+        drive.runtime.commands.heartbeat_ns = self._looked_ns
         return "received"
 
     def _load_slot(self) -> str:
@@ -309,6 +322,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         return response
 
     def _on_look(self) -> None:
+        self._looked_ns = time.monotonic_ns()
         drive = self._drive
         if drive is not None and self._transition_lock.acquire(blocking=False):
             try:

@@ -22,6 +22,7 @@ from physai.deploy_jetson.agent.incoming import clear_incoming
 from physai.deploy_jetson.agent.selftest_apart import self_test_apart
 from physai.deploy_jetson.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
 from physai.deploy_jetson.inference.latency import TICKS
+from physai.deploy_jetson.runtime.stop.resume import drives, leave_note
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.slots.health import boot_id
@@ -377,8 +378,10 @@ class UpdateAgent:
     def _restart(self) -> None:
         try:
             unit = self.config.identity().runtime_unit
+            if unit is not None and drives(self.root):
+                leave_note(self.root)
             problem = "" if unit is None else self.restart(unit)
-        except SlotError as error:
+        except (SlotError, OSError) as error:
             problem = str(error)
         if problem:
             self.warn(problem)

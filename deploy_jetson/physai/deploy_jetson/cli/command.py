@@ -54,7 +54,9 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
         return _repeat(path, arguments)
     if arguments.word == "stop":
         try:
-            tell(path, arguments.word)
+            warning = tell(path, arguments.word).get("warning")
+            if warning:
+                print(styled(printable(str(warning)), "red", sys.stderr), file=sys.stderr)
             return _confirm(path, arguments)
         except ControlError as error:
             # Whoever presses stop has to know at once that it did not work.

@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--heartbeat", type=float, metavar="S", help="hold if the operator's heartbeat is absent for longer"
     )
     parser.add_argument("--stand-by", action="store_true", help="wait for `physai robot command activate`")
+    parser.add_argument(
+        "--service",
+        action="store_true",
+        help="for service managers: drive at the start only if the robot's settings say so (drive_after_boot)",
+    )
     parser.add_argument("--no-swap", action="store_true", help="do not switch to policies activated during the run")
     parser.add_argument(
         "--no-watchdog", action="store_true", help="no second process that stops the robot if this one hangs"
@@ -109,6 +114,7 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
         rate_hz=arguments.rate,
         heartbeat_s=arguments.heartbeat,
         seconds=arguments.seconds,
+        service=arguments.service,
         stand_by=arguments.stand_by,
         # Latency evidence is for one policy, so it must not change during the run.
         hot_swap=not (arguments.no_swap or arguments.latency is not None),

@@ -81,6 +81,8 @@ class Loop:
         self.loaded = loaded
         self.why = ""
         """Why the guard's state last rose."""
+        self.drove = False
+        """Whether the policy drove when one with another contract was activated."""
         self.stop_why = ""
         """Why the newest protective stop was made; empty after its reset."""
         self.taken_over = False
@@ -379,6 +381,7 @@ class Loop:
     def _swap(self, swapper: PolicySwapper) -> None:
         # This process cannot load it: its buffers have the fields of the old contract.
         if swapper.other is not None and self._end is None:
+            self.drove = self._tick.state == GuardState.RUN
             self._say(f"version {swapper.other.version} keeps another contract; the robot stops for it")
             self._leave(LoopEnd.OTHER_CONTRACT)
         elif swapper.ready is not None:

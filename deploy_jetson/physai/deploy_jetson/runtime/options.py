@@ -36,6 +36,9 @@ class RunOptions:
     """Longest silence of the operator before HOLD [s]; None if no operator is required."""
     seconds: float | None = None
     """Duration [s]; None to drive until requested to end."""
+    service: bool = False
+    """Whether a service manager starts the run: the robot is driven only if its settings say so
+    (`Requirements.drive_after_boot`), or if it was driven when an update ended the run before."""
     stand_by: bool = False
     """Whether to wait for the request `activate` before the first command."""
     hot_swap: bool = True

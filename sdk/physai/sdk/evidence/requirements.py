@@ -72,6 +72,10 @@ class Requirements(Frozen):
     """Whether `physai flash --unsafe-no-verdict` may bring a bundle without a verdict; `physai robot install` on the
     robot itself may in any case."""
 
+    drive_after_boot: bool = False
+    """Whether the runtime's service drives the robot when it starts; otherwise it waits for `physai robot command
+    activate`. It never drives a robot whose stop was not reset."""
+
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Load requirements from a JSON file; missing fields keep their defaults.
