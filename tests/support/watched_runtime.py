@@ -35,7 +35,14 @@ class WatchedRuntime:
     """A runtime that drives a robot's end."""
 
     def __init__(
-        self, root: Path, robot: RobotEnd, transport: str, options: Mapping[str, str], *, watchdog: bool = True
+        self,
+        root: Path,
+        robot: RobotEnd,
+        transport: str,
+        options: Mapping[str, str],
+        *,
+        watchdog: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Starts the runtime; name and options are those of its transport."""
         self.root, self.freezer, self.output = root, root.parent / "freezer", root.parent / "output"
@@ -43,6 +50,8 @@ class WatchedRuntime:
         self.signs: list[bytes] = []
         """What systemd would hear."""
         self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        # Of a runtime before.
+        (root.parent / "manager").unlink(missing_ok=True)
         self._manager.bind(str(root.parent / "manager"))
         threading.Thread(target=self._listen, daemon=True).start()
         told = {"NOTIFY_SOCKET": str(root.parent / "manager"), "WATCHDOG_USEC": str(SIGN_US)}
@@ -55,7 +64,7 @@ class WatchedRuntime:
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | told,
+                env=os.environ | told | dict(environment or {}),
             )
 
     def _listen(self) -> None:

@@ -22,7 +22,6 @@ from physai.deploy_jetson.agent.incoming import clear_incoming
 from physai.deploy_jetson.agent.selftest_apart import self_test_apart
 from physai.deploy_jetson.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
 from physai.deploy_jetson.inference.latency import TICKS
-from physai.deploy_jetson.runtime.stop.resume import drives, leave_note
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.slots.health import boot_id
@@ -38,6 +37,7 @@ from physai.deploy_jetson.slots.records import (
     SlotName,
     Trial,
 )
+from physai.deploy_jetson.slots.resume import leave_note
 from physai.deploy_jetson.slots.store import Recovery, SlotStore
 from physai.deploy_jetson.slots.tree import known_time, printable_reason
 from physai.sdk.base.errors import PhysaiError
@@ -378,7 +378,7 @@ class UpdateAgent:
     def _restart(self) -> None:
         try:
             unit = self.config.identity().runtime_unit
-            if unit is not None and drives(self.root):
+            if unit is not None:
                 leave_note(self.root)
             problem = "" if unit is None else self.restart(unit)
         except (SlotError, OSError) as error:

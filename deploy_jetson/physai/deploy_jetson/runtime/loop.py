@@ -82,7 +82,7 @@ class Loop:
         self.why = ""
         """Why the guard's state last rose."""
         self.drove = False
-        """Whether the policy drove when one with another contract was activated."""
+        """Whether the policy drove when the loop began to end."""
         self.stop_why = ""
         """Why the newest protective stop was made; empty after its reset."""
         self.taken_over = False
@@ -381,7 +381,6 @@ class Loop:
     def _swap(self, swapper: PolicySwapper) -> None:
         # This process cannot load it: its buffers have the fields of the old contract.
         if swapper.other is not None and self._end is None:
-            self.drove = self._tick.state == GuardState.RUN
             self._say(f"version {swapper.other.version} keeps another contract; the robot stops for it")
             self._leave(LoopEnd.OTHER_CONTRACT)
         elif swapper.ready is not None:
@@ -393,7 +392,7 @@ class Loop:
     def _leave(self, end: LoopEnd) -> None:
         """Begin to bring the robot to a safe state."""
         if self._end is None:
-            self._end = end
+            self._end, self.drove = end, self._tick.state == GuardState.RUN
             self._leave_by_ns = self._clocks.now_ns() + round(RAMP_S * 1e9)
             self._press(GuardState.HOLD, _HOLD_REQUESTED)
 

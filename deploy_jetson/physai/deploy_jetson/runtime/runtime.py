@@ -24,7 +24,6 @@ from physai.deploy_jetson.runtime.standby import Standby
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.records import StopRecords
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
-from physai.deploy_jetson.runtime.stop.resume import leave_note, take_note
 from physai.deploy_jetson.runtime.summary import Summary, stages_us
 from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
@@ -32,6 +31,7 @@ from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem
 from physai.deploy_jetson.slots.health import health_path
+from physai.deploy_jetson.slots.resume import leave_note, sign_note, take_note
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
@@ -109,10 +109,7 @@ class Runtime:
                 if isinstance(granted, LoopEnd):
                     return granted
                 end = self._drive(loop, granted)
-                if end is LoopEnd.OTHER_CONTRACT and loop.drove and not self.commands.stopped:
-                    # Without it the successor waits for `activate`.
-                    with suppress(OSError):
-                        leave_note(self.options.root)
+                self._note_driving(end, loop)
                 if end not in (LoopEnd.DEACTIVATED, LoopEnd.LEASE_LOST):
                     return end
                 wanted = None
@@ -121,6 +118,17 @@ class Runtime:
             raise
         finally:
             self._finish()
+
+    def _note_driving(self, end: LoopEnd, loop: Loop) -> None:
+        """Let the successor go on, if an update ends a policy that drives."""
+        if not loop.drove or self.commands.stopped:
+            return
+        if end is LoopEnd.OTHER_CONTRACT:
+            # Without the note the successor waits for `activate`.
+            with suppress(OSError):
+                leave_note(self.options.root, drove=True)
+        elif end is LoopEnd.SHUTDOWN:
+            sign_note(self.options.root)
 
     def _drives_at_once(self) -> bool:
         """Whether the start of the program is the request to activate."""
