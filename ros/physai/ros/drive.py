@@ -12,7 +12,7 @@ from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.deploy_jetson.runtime.watchdog.client import END_S
+from physai.deploy_jetson.runtime.watchdog.client import END_S, WATCHDOG_STARTS
 from physai.deploy_jetson.telemetry.telemetry import Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.sdk.base.errors import PhysaiError
@@ -26,6 +26,9 @@ RAMP_DOWN_S = RAMP_S + DAMP_S + 1.0
 # Timeout until the control thread has ended [s]: includes the end of the watchdog and DDS, which waits a second for
 # every subscriber that was killed before it received the last command.
 STOP_S = RAMP_DOWN_S + END_S + 2.0
+
+# Longest start of the watchdog's process [s].
+WATCHDOG_S = 60.0
 
 # Timeout of a request [s].
 ANSWER_S = 3.0
@@ -106,7 +109,8 @@ class Drive:
             refused = ticket is not None and ticket.answered and not ticket.obeyed
             return refused or self._cancelled_by is not None
 
-        if not self._reached(Lifecycle.ACTIVE, timeout_s, cancelled=cancelled):
+        # A watchdog that starts, which takes seconds on a busy computer, takes nothing of the time for samples.
+        if not self._reached(Lifecycle.ACTIVE, timeout_s, cancelled=cancelled, unless=self._starts_watchdog):
             self.runtime.commands.put(Command.DEACTIVATE)
             if ticket is not None and ticket.answered and not ticket.obeyed:
                 raise DriveError(f"not activated: {ticket.text}")
@@ -188,9 +192,22 @@ class Drive:
             # Raised again in the thread that waits for the transition.
             self.error = error
 
-    def _reached(self, state: Lifecycle, timeout_s: float, *, cancelled: Callable[[], bool] = lambda: False) -> bool:
-        deadline = time.monotonic() + timeout_s
+    def _starts_watchdog(self) -> bool:
+        return self.runtime.waiting_for == WATCHDOG_STARTS
+
+    def _reached(
+        self,
+        state: Lifecycle,
+        timeout_s: float,
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        begun = time.monotonic()
+        deadline = begun + timeout_s
         while self.runtime.state is not state:
+            if unless() and time.monotonic() - begun < WATCHDOG_S:
+                deadline = time.monotonic() + timeout_s
             if not self.running or cancelled() or time.monotonic() > deadline:
                 # Read again: it may have been reached between the two checks.
                 return self.runtime.state is state

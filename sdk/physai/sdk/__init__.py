@@ -5,6 +5,8 @@ These names are the public API and follow semantic versioning; everything below 
 
 from typing import TYPE_CHECKING
 
+# First of all: libraries look at it when they are imported.
+from physai.sdk.base import no_telemetry as no_telemetry
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:

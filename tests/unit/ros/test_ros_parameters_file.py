@@ -49,6 +49,33 @@ def test_without_a_file_it_is_the_default(parameters_file: ModuleType, tmp_path:
     assert parameters_file.root_in(str(tmp_path / "none.yaml"), NODE) == "/var/lib/physai"
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "No such file or directory"),
+        ("{", "no YAML"),
+        ("", "parameters of no node, but none of /arm/physai_policy"),
+        ("/leg/physai_policy: {ros__parameters: {root: /robot}}", "parameters of /leg/physai_policy, but none of"),
+        ("/**: [1, 2]", "parameters of no node"),
+    ],
+)
+def test_a_file_that_sets_nothing_is_refused(
+    parameters_file: ModuleType, tmp_path: Path, text: str | None, complaint: str
+) -> None:
+    """A mistyped file was one warning of launch's, and the node drove without dead man and recorder."""
+    path = tmp_path / "policy.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(parameters_file.ParametersFileError, match=complaint):
+        parameters_file.require(str(path), NODE)
+
+
+def test_the_packages_own_file_is_accepted(parameters_file: ModuleType) -> None:
+    for path in (MODULE.parents[1] / "config").glob("policy*.yaml"):
+        for node in (NODE, "/physai_policy"):
+            parameters_file.require(str(path), node)
+
+
 def test_a_node_without_a_namespace(parameters_file: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("/**/physai_policy:\n  ros__parameters: {root: /robot}\n")

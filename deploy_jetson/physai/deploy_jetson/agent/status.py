@@ -13,10 +13,11 @@ from physai.deploy_jetson.inference.backend import has_tensorrt
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import exists, temporary
 from physai.deploy_jetson.slots.health import HealthFinding, health_path
-from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
+from physai.deploy_jetson.slots.layout import BUNDLE_FILE, CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
 from physai.deploy_jetson.slots.records import SLOTS, Marker, SlotEvent, SlotName, State, Trial, decode
 from physai.deploy_jetson.slots.store import SlotStore
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.contract.gaps import lacks_text
 from physai.sdk.signing.attestation import ROLES
 from physai.sdk.signing.verify import parse_utc
@@ -272,12 +273,19 @@ def _space(agent: UpdateAgent) -> DoctorCheck:
 
 
 def _clock(agent: UpdateAgent) -> DoctorCheck:
+    store = agent.store
     try:
-        behind = parse_utc(agent.store.state().latest_time) - agent.clock()
-    except SlotError as error:
+        known = {"the time floor": parse_utc(store.state().latest_time)}
+        for slot in SLOTS:
+            if store.marker(slot) is not None:
+                created = read_bundle(store.read(slot, BUNDLE_FILE)).manifest.created
+                known[f"the bundle in slot {slot}"] = parse_utc(created)
+    except (OSError, PhysaiError) as error:
         return DoctorCheck("clock", False, str(error))
+    newest = max(known, key=lambda name: known[name])
+    behind = known[newest] - agent.clock()
     ok = behind <= CLOCK_TOLERANCE
-    return DoctorCheck("clock", ok, "plausible" if ok else f"{behind} behind the time floor; set it")
+    return DoctorCheck("clock", ok, "plausible" if ok else f"{behind} behind {newest}; set it")
 
 
 def _counters(agent: UpdateAgent) -> DoctorCheck:

@@ -219,6 +219,7 @@ class Runtime:
             watchdog=self._watchdog,
             keeper=self._stops,
             standstill=self._standstill,
+            seconds=None if self.options.stand_by or self.options.service else self.options.seconds,
         )
         self.state = advance(self.state, Lifecycle.INACTIVE)
         self._say(f"version {candidate.version} ({contract.task} on {contract.robot.name}) in slot {candidate.slot}")

@@ -1,5 +1,6 @@
 """The INACTIVE state of a runtime: waits until the robot is ready and an operator requests activation."""
 
+import re
 import time
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
@@ -10,16 +11,27 @@ from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import ANSWERS, RequestAnswer
 from physai.sdk.transport.protocol import Exclusive, SupportsReset, Transport
 
 _PERIOD_S = 0.05
 # Longest pause of this process for which a pending request to activate stays valid [s].
 _SUSPENDED_S = 5.0
-# Period at which the reason for waiting is repeated [s].
-_REPEAT_S = 2.0
+# Shortest and longest period at which the same reason for waiting is repeated [s]: it doubles, or a robot that is off
+# for days fills the log.
+_REPEAT_S, _MAX_REPEAT_S = 2.0, 600.0
+# Least time that a run of limited duration waits for its robot [s].
+_PATIENCE_S = 30.0
 # Time the lease of a robot that cannot be driven is kept [s].
 _RELEASE_S = 2.0
+
+
+_DIGITS = re.compile(r"[\d.]+")
+
+
+class StandbyError(PhysaiError):
+    """A run of limited duration did not get its robot."""
 
 
 class Standby:
@@ -37,6 +49,7 @@ class Standby:
         watchdog: Watchdog | None,
         keeper: StopKeeper,
         standstill: StandstillWatch,
+        seconds: float | None = None,
     ) -> None:
         """Initialize without waiting.
 
@@ -50,12 +63,13 @@ class Standby:
             watchdog: must be ready before the robot is driven; None to run without one.
             keeper: knows stops that were not reset.
             standstill: confirms stops.
+            seconds: duration of a run that drives at once [s], which then does not wait for ever.
         """
         self.waiting_for = ""
         """What prevents driving the robot; empty if nothing."""
         self._loop, self._tick, self._transport, self._commands = loop, tick, transport, commands
         self._reporter, self._heartbeat_s, self._watchdog = reporter, heartbeat_s, watchdog
-        self._keeper, self._standstill = keeper, standstill
+        self._keeper, self._standstill, self._seconds = keeper, standstill, seconds
         self._exclusive = transport if isinstance(transport, Exclusive) else None
 
     def wait(self, wanted: Levels | None) -> LoopEnd | Levels:
@@ -66,9 +80,13 @@ class Standby:
 
         Returns:
             The levels of the granted request, or why the runtime ends instead.
+
+        Raises:
+            StandbyError: a run of limited duration has waited for too long.
         """
         commands = self._commands
-        shown, shown_ns = "", 0
+        shown, shown_ns, repeat_s = "", 0, _REPEAT_S
+        begun_ns = time.monotonic_ns()
         # `clear_ns`: when the robot could last be driven.
         awake_ns = clear_ns = time.monotonic_ns()
         while True:
@@ -105,11 +123,18 @@ class Standby:
                 return wanted
             stopped = self._stopped()
             request = f"a reset of {stopped}" if stopped else "the request to activate"
+            if self._seconds is not None and now_ns - begun_ns > max(self._seconds, _PATIENCE_S) * 1e9:
+                waited_s = (now_ns - begun_ns) * 1e-9
+                raise StandbyError(f"nothing was driven: waited {waited_s:.0f} s for {obstacle or request}")
             text = f"waiting for {obstacle or request}"
-            again = (wanted is not None or text != shown) and now_ns - shown_ns > _REPEAT_S * 1e9
-            if not shown or again:
+            # Seconds and values change all the time.
+            if (reason := _DIGITS.sub("", text)) != shown:
+                repeat_s = _REPEAT_S if shown else 0.0
+            again = (wanted is not None or reason != shown) and now_ns - shown_ns > repeat_s * 1e9
+            if again:
                 self._reporter.report(text)
-                shown, shown_ns = text, now_ns
+                repeat_s = _REPEAT_S if reason != shown else min(2.0 * repeat_s, _MAX_REPEAT_S)
+                shown, shown_ns = reason, now_ns
 
     def _answer(self, ticket: Ticket, wanted: Levels | None) -> Levels | None:
         """Answer a request while inactive; return the levels of the pending activation, if any."""

@@ -12,7 +12,7 @@ import numpy as np
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.io.dry_run import DryRunPolicy, NullTransport
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
-from physai.deploy_jetson.runtime.io.robot_check import misplaced
+from physai.deploy_jetson.runtime.io.robot_check import contradiction, misplaced, moving
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, RuntimeFault, describe
@@ -183,6 +183,14 @@ class Tick:
     def misplaced(self) -> str:
         """Describe the first joint measured outside its range; empty if there is none."""
         return misplaced(self._robot_joints, self.guard.limits, self.senses.joint_pos)
+
+    def moving(self) -> str:
+        """Describe the fastest joint; empty if none is faster than at rest."""
+        return moving(self._robot_joints, self.guard.limits, self.senses.joint_vel)
+
+    def contradiction(self) -> str:
+        """Describe the joint whose position and velocity contradicted each other last; empty if there is none."""
+        return contradiction(self._robot_joints, self.guard.sensors.contradiction)
 
     def run(self, number: int, due_ns: int, trouble: int = 0, request: Request = NO_REQUEST) -> None:
         """Run one tick: sense, infer, guard, send, record.

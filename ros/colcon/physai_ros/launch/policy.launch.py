@@ -13,7 +13,7 @@ from launch_ros.event_handlers import OnStateTransition
 from launch_ros.events.lifecycle import ChangeState
 from lifecycle_msgs.msg import Transition
 from physai_ros.launching import PHYSAI, end_all, policy_arguments, unless_ending, values
-from physai_ros.parameters_file import root_in
+from physai_ros.parameters_file import require, root_in
 
 NAME = "physai_policy"
 
@@ -25,6 +25,8 @@ def generate_launch_description() -> LaunchDescription:
 
 def _policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     root, binding, namespace, params_file = values(context, "root", "binding", "namespace", "params_file")
+    full_name = f"/{namespace.strip('/')}/{NAME}".replace("//", "/")
+    require(params_file, full_name)
     given = {name: value for name, value in (("root", root), ("binding", binding)) if value}
     node = LifecycleNode(
         package="physai_ros",
@@ -36,7 +38,6 @@ def _policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         # Without the policy node the rest of the launch must not stay up as if the robot were controlled.
         on_exit=end_all("the policy node has ended"),
     )
-    full_name = f"/{namespace.strip('/')}/{NAME}".replace("//", "/")
     again = f"see the reason above. Try again: ros2 lifecycle set {full_name}"
     refused = _log_fallback(
         node, "configuring", "unconfigured", f"the policy was refused; {again} configure, then activate"

@@ -27,6 +27,33 @@ def root_in(params_file: str, node: str) -> str:
     return roots[-1] if roots else DEFAULT_ROOT
 
 
+class ParametersFileError(Exception):
+    """A parameter file that was named does not set the node's parameters."""
+
+
+def require(params_file: str, node: str) -> None:
+    """Refuses a file without parameters for the node, which ROS would drive with defaults instead.
+
+    Args:
+        params_file: YAML file in the format of `--params-file`.
+        node: full name, `/namespace/name`.
+
+    Raises:
+        ParametersFileError: it cannot be read, or names other nodes only.
+    """
+    try:
+        record: object = yaml.safe_load(Path(params_file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ParametersFileError(f"params_file: {params_file}: {error.strerror}") from None
+    except Exception as error:
+        # As in `root_in`.
+        raise ParametersFileError(f"params_file: {params_file}: no YAML: {error}") from None
+    patterns = [pattern for pattern, _ in _sections(record, "")]
+    if not any(_matches(pattern, node) for pattern in patterns):
+        named = ", ".join(patterns) or "no node"
+        raise ParametersFileError(f"params_file: {params_file} has parameters of {named}, but none of {node}")
+
+
 def _sections(record: object, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Node name or pattern, and its parameters; namespaces may be nested."""
     if not isinstance(record, dict):

@@ -124,6 +124,10 @@ class SensorColumns:
         if contract.safety.frozen_samples is not None:
             self._frozen = FrozenWatch(contract.safety.frozen_samples, limits, num_worlds)
         self._watched = self._consistency is not None or self._frozen is not None
+        self._step = step
+        self.contradiction: tuple[int, float] | None = None
+        """Joint whose position last changed by more than its velocity explains, and by how much more [rad or m], of the
+        first world; None before the first."""
         self._seen_s = np.full(num_worlds, -np.inf)
         self._all, self._none = np.ones(num_worlds, bool), np.zeros(num_worlds, bool)
         self.calm = False
@@ -183,6 +187,10 @@ class SensorColumns:
             self._consistency.accept(fresh, stamp_s, self.positions, self.velocities)
             return
         finite, agrees = self.finite(), self._agrees()
+        if finite[0] and not agrees[0]:
+            joint = int(np.abs(self._step[0]).argmax())
+            if np.isfinite(self._step[0, joint]):
+                self.contradiction = joint, float(self._step[0, joint])
         self._consistency.accept(fresh & agrees, stamp_s, self.positions, self.velocities)
         self._consistency.refuse(fresh & finite & ~agrees, stamp_s)
 

@@ -92,8 +92,7 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
     """
     check_address(address)
     with restored_environment():
-        # Nothing is reported to Ray's authors, and no warnings about accelerators that we do not ask for.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # No warnings about accelerators that we do not ask for.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray  # type: ignore[import-untyped]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.patience import until
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
@@ -19,15 +20,21 @@ from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_con
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import command as tell
 from physai.deploy_jetson.cli import run
+from physai.deploy_jetson.runtime import standby
+from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine, receive, send
 from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.deploy_jetson.runtime.stop.records import StopRecords
 from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.deploy_jetson.slots import resume
 from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.slots.resume import leave_note, take_note
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.signing.trust_file import TRUST_FILE
 from physai.sdk.signing.verify import VerificationError
 from physai.sdk.transport.protocol import Transport, empty_sample
@@ -225,3 +232,101 @@ def test_the_example_of_a_transport_drives_a_robot(site: Site, monkeypatch: pyte
         thread.join()
     assert wire.command().sequence >= 1
     assert made.summary().counts.ticks >= wire.command().sequence
+
+
+class Silent(Asking):
+    """A robot that is off."""
+
+    def poll(self) -> bool:
+        return False
+
+    def wait(self, timeout_s: float) -> bool:
+        time.sleep(min(timeout_s, 0.01))
+        return False
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        return (("joint_pos", time.monotonic() % 100.0),)
+
+
+def test_a_run_of_limited_duration_does_not_wait_for_ever(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "_PATIENCE_S", 0.3)
+    site.run(1)
+    with pytest.raises(standby.StandbyError, match=r"nothing was driven: waited 0 s for joint_pos \(for"):
+        runtime(site.agent.root, Silent()).run()
+
+
+def test_the_same_reason_for_waiting_is_repeated_ever_more_rarely(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line every 2 s made 8 MB a day."""
+    monkeypatch.setattr(standby, "_REPEAT_S", 0.05)
+    monkeypatch.setattr(standby, "_PATIENCE_S", 2.5)
+    site.run(1)
+    said: list[str] = []
+    options = RunOptions(root=site.agent.root, realtime=Realtime(lock_memory=False), hot_swap=False, seconds=0.1)
+    with pytest.raises(standby.StandbyError):
+        Runtime(options, Silent(), say=said.append).run()
+    assert 3 <= sum("waiting for joint_pos" in text for text in said) <= 8
+
+
+def driven(site: Site, **options: object) -> bool:
+    """Whether a service's start drives the robot."""
+    made = runtime(site.agent.root, Asking(), service=True, seconds=None, **options)
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    until(lambda: made.state is not Lifecycle.UNCONFIGURED or not thread.is_alive())
+    end_s = time.monotonic() + 1.0
+    while made.state is not Lifecycle.ACTIVE and time.monotonic() < end_s:
+        time.sleep(0.01)
+    drives = made.state is Lifecycle.ACTIVE
+    if drives:
+        until(lambda: made.status()["guard"] == "RUN")
+    made.commands.put(Command.SHUTDOWN)
+    thread.join()
+    return drives
+
+
+def test_a_service_drives_at_its_start_only_if_the_owner_says_so(site: Site) -> None:
+    site.run(1)
+    assert not driven(site)
+    site.agent.setup(site.agent.config.identity(), requirements=Requirements(drive_after_boot=True))
+    assert driven(site)
+    StopRecords(site.agent.root).record("a test")
+    assert not driven(site)
+
+
+def test_an_update_keeps_the_driving_state_that_it_found(site: Site) -> None:
+    """A trial counts ticks, so the version that it starts goes on if the one before drove."""
+    site.run(1)
+    root = site.agent.root
+    # Without an update, a service that ended while it drove waits.
+    site.agent.setup(site.agent.config.identity(), requirements=Requirements(drive_after_boot=True))
+    assert driven(site)
+    site.agent.setup(site.agent.config.identity(), requirements=Requirements())
+    assert not driven(site)
+    # An update of a service that did not drive.
+    leave_note(root)
+    assert not driven(site)
+    # And of one that drove.
+    leave_note(root, drove=True)
+    leave_note(root, drove=True)
+    assert driven(site)
+    assert not driven(site)
+    leave_note(root, drove=True)
+    StopRecords(root).record("a test")
+    assert not driven(site)
+
+
+def test_a_note_of_another_boot_or_of_long_ago_is_ignored(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = site.agent.root
+    assert not take_note(root)
+    leave_note(root, drove=True)
+    monkeypatch.setattr(resume, "boot_id", lambda: "another")
+    assert not take_note(root)
+    monkeypatch.undo()
+    leave_note(root, drove=True)
+    monkeypatch.setattr(resume, "VALID_S", -1.0)
+    assert not take_note(root)
+    monkeypatch.undo()
+    for text in ("", "{", "[]", "null", '{"boot": 1}', '{"boot": "x", "boottime_s": "nan", "drove": true}', "[" * 900):
+        (root / resume.RESUME_FILE).write_text(text)
+        assert not take_note(root)
+        assert not (root / resume.RESUME_FILE).exists()

@@ -176,13 +176,13 @@ def test_an_empty_flight_is_a_whole_file() -> None:
 
 @given(st.text(max_size=80), st.integers(0, 10**6))
 def test_every_cause_has_a_name(cause: str, version: int) -> None:
-    name = file_name(NOW, version, cause)
+    name = file_name(7, NOW, version, cause)
     assert flight_files._NAME.fullmatch(name)  # pyright: ignore[reportPrivateUsage]
-    assert name.startswith("20261121T120000.250Z-v")
+    assert name.startswith("00000007-20261121T120000.250Z-v")
 
 
 def names(count: int) -> list[str]:
-    return [file_name(NOW + timedelta(seconds=number), 1, "hold") for number in range(count)]
+    return [file_name(number, NOW + timedelta(seconds=number), 1, "hold") for number in range(count)]
 
 
 def test_the_oldest_go_first(tmp_path: Path) -> None:
@@ -192,6 +192,21 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
         folder.store(name, b"x")
     assert [file.name for file in folder.recordings()] == names(5)[2:]
     assert (tmp_path / "notes.mcap").exists()
+
+
+def test_a_clock_that_was_set_back_deletes_nothing_newer(tmp_path: Path) -> None:
+    """After a boot in 1970 each new recording deleted the one before, and 19 old ones stayed."""
+    folder = FlightFolder(tmp_path, max_files=3)
+    older = "20261121T115900.250Z-v1-hold.mcap"
+    kept = [folder.store(older, b"x").name]
+    for hours in (0, 1):
+        name = file_name(folder.next_number(), NOW + timedelta(hours=hours), 1, "hold")
+        kept.append(folder.store(name, b"x").name)
+    for minutes in range(4):
+        name = file_name(folder.next_number(), datetime(1970, 1, 1, 0, minutes, tzinfo=UTC), 1, "hold")
+        kept.append(folder.store(name, b"x").name)
+        assert [file.name for file in folder.recordings()] == kept[-3:]
+    assert folder.next_number() == 6
 
 
 def test_bytes_are_bounded(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JointSpec, RobotSpec
@@ -51,6 +53,41 @@ def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array
         hint = degrees_hint(at, lower, upper) if unit == "rad" else ""
         return f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}{hint}"
     return ""
+
+
+def moving(joints: Sequence[JointSpec], limits: GuardLimits, joint_vel: Array) -> str:
+    """Describe the joint that is fastest relative to its limit of rest; empty if none is above it.
+
+    Args:
+        joints: of the robot.
+        limits: of its guard.
+        joint_vel: measured velocities [rad/s or m/s], shape (1, joints).
+    """
+    shares = np.abs(joint_vel[0]) / limits.still
+    number = int(np.nanargmax(shares)) if np.isfinite(shares).any() else 0
+    if not shares[number] > 1.0:
+        return ""
+    unit = "m/s" if joints[number].kind == "prismatic" else "rad/s"
+    speed, limit = float(joint_vel[0, number]), float(limits.still[number])
+    return f": {joints[number].name} at {speed:.3g} {unit}, at rest below {limit:.3g} {unit}"
+
+
+def contradiction(joints: Sequence[JointSpec], found: tuple[int, float] | None) -> str:
+    """Describe a joint whose position changed by more than its velocity explains; empty for None.
+
+    Args:
+        joints: of the robot.
+        found: index of the joint, and the unexplained change [rad or m].
+    """
+    if found is None:
+        return ""
+    number, change = found
+    unit = "m" if joints[number].kind == "prismatic" else "rad"
+    text = f"the position of {joints[number].name} changed by {change:.3g} {unit} more than its velocity explains"
+    turns = change / (2.0 * math.pi)
+    if unit == "rad" and abs(turns) > 0.9 and abs(turns - round(turns)) < 0.05:
+        text += ", a full turn: its sensor wraps, and has to count turns"
+    return text
 
 
 def degrees_hint(value: float, lower: float, upper: float) -> str:

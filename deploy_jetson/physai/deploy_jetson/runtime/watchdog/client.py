@@ -17,6 +17,9 @@ from physai.sdk.transport.protocol import SupportsWatchdog
 # Time between attempts to restart the process [s].
 RESTART_S = 2.0
 
+# See `Watchdog.obstacle`.
+WATCHDOG_STARTS = "the watchdog, which starts"
+
 # Longest wait for the process to end [s].
 END_S = 2.0
 
@@ -75,7 +78,7 @@ class Watchdog:
         """
         code = self._process.poll()
         if code is None:
-            return "" if self._words[_READY] else "the watchdog, which starts"
+            return "" if self._words[_READY] else WATCHDOG_STARTS
         # Not at once: a process that cannot start would be started in every period.
         if time.monotonic() - self._started_s > RESTART_S:
             os.close(self._pipe)

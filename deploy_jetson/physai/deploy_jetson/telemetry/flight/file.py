@@ -30,7 +30,10 @@ from physai.sdk.transport.protocol import Array
 MAX_FILES = 20
 MAX_BYTES = 512 << 20
 
-_NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z-v\d+-[a-z0-9-]{1,40}\.mcap")
+# The number orders recordings; those of older versions have none and come first.
+_NAME = re.compile(r"(?:(\d{8})-)?\d{8}T\d{6}\.\d{3}Z-v\d+-[a-z0-9-]{1,40}\.mcap")
+
+MAX_NUMBER = 99_999_999
 _UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]+")
 
 FORMAT_VERSION = "1"
@@ -166,10 +169,11 @@ class FlightError(PhysaiError):
     """A recording cannot be stored."""
 
 
-def file_name(when: datetime, version: int, cause: str) -> str:
-    """Return the name of a recording, which sorts by time.
+def file_name(number: int, when: datetime, version: int, cause: str) -> str:
+    """Return the name of a recording.
 
     Args:
+        number: see `FlightFolder.next_number`; a clock may be wrong or set back, so the time does not order recordings.
         when: time of the request.
         version: of the policy.
         cause: short text.
@@ -177,7 +181,7 @@ def file_name(when: datetime, version: int, cause: str) -> str:
     # Only letters, digits and hyphens: the cause may hold anything, such as the text of an exception.
     slug = re.sub(r"[^a-z0-9]+", "-", cause.lower()).strip("-")[:40].strip("-") or "unknown"
     utc = when.astimezone(UTC)
-    return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-v{version}-{slug}.mcap"
+    return f"{number:08d}-{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-v{version}-{slug}.mcap"
 
 
 @dataclass(frozen=True)
@@ -230,9 +234,17 @@ class FlightFolder:
         Raises:
             OSError: the folder cannot be read.
         """
-        # Names begin with the time, so their order is that of the recordings.
         named = (file for file in self.path.iterdir() if _NAME.fullmatch(file.name))
-        return tuple(sorted(file for file in named if file.is_file() and not file.is_symlink()))
+        files = (file for file in named if file.is_file() and not file.is_symlink())
+        return tuple(sorted(files, key=lambda file: (_number(file.name), file.name)))
+
+    def next_number(self) -> int:
+        """Return the number of the next recording, above those of all others; 0 if the folder cannot be read."""
+        try:
+            newest = max((_number(file.name) for file in self.recordings()), default=-1)
+        except OSError:
+            return 0
+        return min(newest + 1, MAX_NUMBER)
 
     def _make_room(self, name: str, size: int) -> None:
         others = [(file, file.stat().st_size) for file in self.recordings() if file.name != name]
@@ -244,3 +256,9 @@ class FlightFolder:
                 break
             file.unlink(missing_ok=True)
             count, total = count - 1, total - length
+
+
+def _number(name: str) -> int:
+    """Return the number in a recording's name; -1 for one without."""
+    found = _NAME.fullmatch(name)
+    return -1 if found is None or found[1] is None else int(found[1])

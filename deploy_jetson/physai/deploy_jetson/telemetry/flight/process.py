@@ -66,7 +66,8 @@ class Recorder:
         if self._open is not None:
             self._open.causes.append(cause)
             return {"also": self._open.name, "cause": cause}
-        name = file_name(datetime.now(UTC), int(self._origin["version"]), cause)
+        number = self._folder.next_number()
+        name = file_name(number, datetime.now(UTC), int(self._origin["version"]), cause)
         self._open = _Open(name, [cause], time.monotonic() + self._after_s, self._view.count)
         return self._write(self._open)
 
