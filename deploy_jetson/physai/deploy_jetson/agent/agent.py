@@ -117,6 +117,9 @@ class UpdateAgent:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SlotError(f"{self.root}: cannot be created: {error.strerror}") from None
+        # First, so that nothing is left half if that account cannot run physai.
+        with as_owner_of(self.root):
+            pass
         make_owned(folder)
         with as_owner_of(self.root), self._locked(self.root, "setup"):
             store = self.store

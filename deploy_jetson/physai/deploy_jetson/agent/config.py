@@ -18,6 +18,8 @@ from physai.sdk.signing.trust_file import MAX_TRUST_BYTES, TRUST_FILE, SignedTru
 from physai.sdk.signing.trust_store import TrustError, TrustStore
 
 LIMITS_FILE = "limits"
+# A file of Python's standard library: its modules are imported when they are needed.
+STANDARD_LIBRARY = os.__file__
 SETTINGS_FILE = "settings.json"
 
 
@@ -178,7 +180,11 @@ def make_owned(folder: Path) -> None:
 
 @contextmanager
 def as_owner_of(folder: Path) -> Generator[None]:
-    """Drops root's privileges to those of a folder's owner, inside the block."""
+    """Drops root's privileges to those of a folder's owner, inside the block.
+
+    Raises:
+        SlotError: that account cannot read this Python, which would fail in the middle of the block.
+    """
     # New files then belong to that account, and its symbolic links cannot lead root to files of others.
     status = folder.stat()
     if os.geteuid() != 0 or status.st_uid == 0:
@@ -189,6 +195,11 @@ def as_owner_of(folder: Path) -> Generator[None]:
     os.setegid(status.st_gid)
     os.seteuid(status.st_uid)
     try:
+        if not os.access(STANDARD_LIBRARY, os.R_OK, effective_ids=True):
+            raise SlotError(
+                f"user {status.st_uid}, the owner of {folder}, may not read this Python ({STANDARD_LIBRARY}): install "
+                "physai where that account may read it, such as /opt/physai, and run it from there"
+            )
         yield
     finally:
         os.seteuid(0)

@@ -1,8 +1,11 @@
 """The extra of physai-sdk that installs a missing module."""
 
+import os
 import re
+import sys
 from collections.abc import Iterable
 from importlib import metadata
+from pathlib import Path
 
 from physai.sdk.base.errors import MissingExtraError
 
@@ -33,6 +36,11 @@ def missing_extra(user: str, error: ModuleNotFoundError, *, preferred: str | Non
         preferred: extra to name if it installs the module, or if no extra does.
     """
     module = (error.name or "a module").split(".")[0]
+    if module in sys.stdlib_module_names:
+        return MissingExtraError(
+            f"{user} needs {module} of Python's standard library, which user {os.geteuid()} cannot import: is "
+            f"{Path(os.__file__).parent} whole, and may that user read it?"
+        )
     extra = extra_with(module, preferred)
     remedy = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"install what provides {module}"
     return MissingExtraError(f"{user} needs {error.name}, which is not installed: {remedy}")

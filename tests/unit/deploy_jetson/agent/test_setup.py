@@ -1,11 +1,14 @@
 """Setting a robot up anew changes what is said, and nothing else."""
 
+import os
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from physai.deploy_jetson.agent import config as configs
 from physai.deploy_jetson.agent.active import open_active
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.agent.status import examine, read_status
 from physai.deploy_jetson.bench.fixtures.sample import ROBOT
 from physai.deploy_jetson.bench.fixtures.site import Site
@@ -126,3 +129,20 @@ def test_the_doctor_says_what_the_robot_asks_of_a_verdict(site: Site) -> None:
     assert site.agent.config.identity().stand_in, "it became no robot under another model's name, and back"
     (site.agent.root / "settings.json").write_text("{")
     assert not {check.name: check.ok for check in examine(site.agent)}["settings"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sets up for another account")
+def test_an_account_that_may_not_read_this_python_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "os.py"
+    library.touch(mode=0o600)
+    root, owned = tmp_path / "robot", tmp_path / "owned"
+    root.mkdir()
+    os.chown(root, 12345, 12345)
+    monkeypatch.setattr(configs, "STANDARD_LIBRARY", str(library))
+    agent = UpdateAgent(root=root, config_root=owned)
+    with pytest.raises(SlotError, match=rf"user 12345, the owner of {root}, may not read this Python \({library}\)"):
+        agent.setup(RobotIdentity(robot="arm"))
+    assert not list(root.iterdir())
+    assert not owned.exists()

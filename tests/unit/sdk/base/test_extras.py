@@ -33,3 +33,10 @@ def test_the_message_names_what_is_missing_and_the_way_out() -> None:
 def test_requirements_by_extra() -> None:
     lines = ["numpy>=1.26", "torch>=2.9; extra == 'train'", "physai-sdk[sim]; extra == 'train'", "uv ; extra=='dev'"]
     assert requirements(lines) == {"": ["numpy"], "train": ["torch"], "dev": ["uv"]}
+
+
+def test_a_module_of_the_standard_library_is_in_no_extra() -> None:
+    """Root's setup under a Python that the service's account may not read said: pip install what provides _strptime."""
+    error = missing_extra("robot setup", ModuleNotFoundError(name="_strptime"))
+    assert "robot setup needs _strptime of Python's standard library" in str(error)
+    assert "pip install" not in str(error)
