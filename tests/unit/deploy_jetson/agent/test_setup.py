@@ -1,7 +1,8 @@
 """Setting a robot up anew changes what is said, and nothing else."""
 
 import os
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from physai.deploy_jetson.agent import config as configs
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.agent.status import examine, read_status
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import CONFIG_VARIABLE, DEFAULT_CONFIG, DEFAULT_ROOT, config_folder
@@ -146,3 +147,13 @@ def test_an_account_that_may_not_read_this_python_is_named_and_nothing_is_left(
         agent.setup(RobotIdentity(robot="arm"))
     assert not list(root.iterdir())
     assert not owned.exists()
+
+
+def test_a_clock_in_1970_beside_a_bundle_of_today_is_not_plausible(site: Site) -> None:
+    agent = replace(site.agent, clock=lambda: datetime(1970, 1, 2, tzinfo=UTC))
+    agent.install(site.workshop.published(sample_policy(), version=1), unsafe_no_verdict=True)
+    (clock,) = (check for check in examine(agent) if check.name == "clock")
+    assert not clock.ok
+    assert "behind the bundle in slot a; set it" in clock.found
+    (clock,) = (check for check in examine(site.agent) if check.name == "clock")
+    assert clock.ok
