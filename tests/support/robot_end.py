@@ -30,6 +30,10 @@ class RobotEnd:
         self.trigger = 0.0
         self.speed: float | None = None
         """What it says of its joint's speed [rad/s]; None for what follows from its commands."""
+        self.silent = False
+        """Whether it has gone: it sends nothing, and obeys nothing."""
+        self.moved_by = 0.0
+        """How far somebody has turned its joint from where it was commanded last [rad]."""
         self.log: list[Command] = []
         self.greatest = contract.safety.joints[0].velocity_limit or np.inf
         self._dt = contract.timing.control_dt
@@ -49,7 +53,7 @@ class RobotEnd:
                 if self._link.wait(left):
                     self._take(self._link.command())
             if self._follows and self.log:
-                position = self.log[-1].value
+                position = self.log[-1].value + self.moved_by
             # When this thread was late, it may have moved by several commands.
             moved = float(np.clip((position - before) / self._dt, -self.greatest, self.greatest))
             fields = {
@@ -57,7 +61,8 @@ class RobotEnd:
                 "joint_vel": np.array([moved if self.speed is None else self.speed]),
                 "trigger": np.array([self.trigger]),
             }
-            self._link.publish(fields, time.time_ns())
+            if not self.silent:
+                self._link.publish(fields, time.time_ns())
 
     def _take(self, command: JointCommand) -> None:
         (values,) = command.targets.values()

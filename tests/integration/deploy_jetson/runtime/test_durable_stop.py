@@ -230,6 +230,35 @@ def test_a_disk_that_refuses_the_record(bench: Bench) -> None:
         again.tell("activate")
 
 
+@pytest.mark.parametrize("death", [False, True], ids=["the runtime lives", "the runtime dies meanwhile"])
+def test_a_stopped_robot_that_returns_elsewhere_is_not_driven(bench: Bench, death: bool) -> None:
+    """It ran at full speed over 6.3 rad to where it had been stopped; neither runtime nor watchdog may do that."""
+    runtime = bench.start()
+    runtime.wait_for_run()
+    stop(runtime)
+    bench.robot.silent = True
+    runtime.wait_for(lambda: runtime.status().get("withheld"))
+    count = len(bench.robot.log)
+    time.sleep(1.0)
+    if death:
+        runtime.process.kill()
+        runtime.process.wait()
+    bench.robot.moved_by = -2.0
+    bench.robot.speed = 0.0
+    bench.robot.silent = False
+    time.sleep(WATCHED_S)
+    assert len(bench.robot.log) == count
+    if death:
+        return
+    assert runtime.status()["guard"] == "PROTECTIVE_STOP"
+    elsewhere = bench.robot.log[-1].value - 2.0
+    assert runtime.tell("reset")["answer"] == "done"
+    assert len(bench.robot.log) == count
+    assert runtime.tell("start")["answer"] == "done"
+    runtime.wait_for(lambda: len(bench.robot.log) > count)
+    assert abs(bench.robot.log[count].value - elsewhere) < 0.1
+
+
 def events(seed: int, count: int) -> list[str]:
     words = ["stop", "reset", "activate", "start", "kill", "term", "restart", "other tree"]
     return random.Random(seed).choices(words, weights=[3, 3, 3, 2, 3, 2, 4, 2], k=count)
