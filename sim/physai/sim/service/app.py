@@ -20,6 +20,7 @@ from physai.sim.service.auth.access import Access, is_loopback
 from physai.sim.service.auth.bodies import GuardBodies
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.hold import StoreHold
 from physai.sim.service.database.store import bind_store
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
@@ -56,6 +57,7 @@ CLEAR_PERIOD_S = 600.0
 def create_app(
     settings: ServiceSettings,
     *,
+    hold: StoreHold | None = None,
     executor: JobExecutor | None = None,
     rewards: Mapping[str, UserReward] | None = None,
 ) -> FastAPI:
@@ -63,6 +65,7 @@ def create_app(
 
     Args:
         settings: see `ServiceSettings`.
+        hold: the lock of the store, without which no jobs run; None if no other service can be there.
         executor: what runs the jobs; worker processes of this machine if None.
         rewards: rewards of OpenEnv's episodes in place of the task's, by its name; they stay the caller's.
 
@@ -81,7 +84,9 @@ def create_app(
     manager = SessionManager(settings.limits, rewards)
     threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
     views = Views(limit=settings.limits.views)
-    runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers, device=settings.device)
+    runner = executor or LocalExecutor(
+        jobs, settings.database, settings.data, settings.workers, device=settings.device, hold=hold
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:

@@ -16,6 +16,7 @@ from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.connections import PatientProtocol, raise_file_limit
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.hold import StoreHold, held_store
 from physai.sim.service.jobs.executor import JobExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.ray_executor import RayExecutor
@@ -33,8 +34,8 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
     """The server's configuration, for as long as this process holds the data folder.
 
     Raises:
-        PhysaiError: another service uses the folder, the address is taken or may not be served without tokens and TLS,
-            or the database cannot be used.
+        PhysaiError: another service uses the folder or the store, the address is taken or may not be served without
+            tokens and TLS, or the database cannot be used.
     """
     try:
         settings.data.mkdir(parents=True, exist_ok=True)
@@ -53,7 +54,8 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
         _require_free(settings)
         raise_file_limit()
         log_requests(settings.log or settings.data / LOG_FILE)
-        app = create_app(settings, executor=_ray_executor(settings, stack), rewards=rewards)
+        hold = stack.enter_context(held_store(settings.database, settings.data))
+        app = create_app(settings, hold=hold, executor=_ray_executor(settings, hold, stack), rewards=rewards)
         # Ctrl-C while the application starts or stops must not leave workers behind.
         stack.callback(app.state.executor.stop)
         yield uvicorn.Config(
@@ -71,13 +73,13 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
         )
 
 
-def _ray_executor(settings: ServiceSettings, stack: contextlib.ExitStack) -> JobExecutor | None:
+def _ray_executor(settings: ServiceSettings, hold: StoreHold, stack: contextlib.ExitStack) -> JobExecutor | None:
     """What runs jobs on Ray; None without Ray."""
     if settings.ray is None:
         return None
     ray = stack.enter_context(connected(settings.ray, processors=settings.workers))
     jobs = JobQueue(open_database(settings.database))
-    return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers)
+    return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers, hold)
 
 
 def _check_certificate(settings: ServiceSettings) -> None:

@@ -14,7 +14,7 @@ from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs import executor as executor_module
 from physai.sim.service.jobs import worker as worker_module
 from physai.sim.service.jobs.executor import Supervisor
-from physai.sim.service.jobs.queue import JobQueue
+from physai.sim.service.jobs.queue import JobQueue, Line
 from physai.sim.service.jobs.worker import node_name
 
 
@@ -25,6 +25,8 @@ class Brittle(Supervisor[str]):
     begun = 0
     ended: tuple[str, ...] = ()
     alive = True
+    heard = True
+    silent_s = 0.0
 
     def _begin(self) -> str:
         self._fail("begin")
@@ -35,6 +37,9 @@ class Brittle(Supervisor[str]):
     def _lives(self, member: str) -> bool:
         self._fail("look")
         return self.alive
+
+    def _hear(self, member: str) -> tuple[bool, float]:
+        return self.heard, self.silent_s
 
     def _name(self, member: str) -> str:
         return member
@@ -118,7 +123,7 @@ def test_what_is_repeated_goes_on_after_an_error() -> None:
 
 
 def test_lines_of_a_job_are_read_though_its_log_cannot_be_written(tmp_path: Path) -> None:
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
     worker_module._read_lines(io.BytesIO(b"one\ntwo\n"), tmp_path / "missing" / "log", lines)  # pyright: ignore[reportPrivateUsage]
     worker_module._read_lines(io.BytesIO(b"three\n"), Path("/dev/full"), lines)  # pyright: ignore[reportPrivateUsage]
-    assert [lines.get(), lines.get(), lines.get()] == ["one", "two", "three"]
+    assert [lines.get().text for _ in range(3)] == ["one", "two", "three"]
