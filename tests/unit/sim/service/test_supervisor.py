@@ -26,6 +26,7 @@ class Brittle(Supervisor[str]):
     ended: tuple[str, ...] = ()
     alive = True
     heard = True
+    looked = 0
     silent_s = 0.0
 
     def _begin(self) -> str:
@@ -39,6 +40,7 @@ class Brittle(Supervisor[str]):
         return self.alive
 
     def _hear(self, member: str) -> tuple[bool, float]:
+        self.looked += 1
         return self.heard, self.silent_s
 
     def _name(self, member: str) -> str:
@@ -80,6 +82,58 @@ def test_an_error_is_reported_and_outlived(folder: Path, broken: str) -> None:
         supervisor.stop()
     assert supervisor.ended == (f"{node_name(folder)}:{supervisor.begun}",)
     assert "has ended" in supervisor.trouble()
+
+
+def test_a_worker_that_takes_a_dead_ones_place_is_missing_until_it_is_heard_of(folder: Path) -> None:
+    supervisor = Brittle(JobQueue(open_database(f"sqlite:///{folder}/queue.db")), folder, 1)
+    supervisor.heard = False
+    supervisor.start()
+    try:
+        until(lambda: not supervisor.trouble())
+        supervisor.alive = False
+        until(lambda: supervisor.trouble() == "1 of 1 workers are missing; the service's log says why")
+        looked = supervisor.looked
+        until(lambda: supervisor.looked > looked + 3)
+        assert supervisor.trouble()
+        supervisor.heard = True
+        until(lambda: not supervisor.trouble())
+    finally:
+        supervisor.stop()
+
+
+def test_a_worker_that_says_nothing_for_long_is_named(folder: Path) -> None:
+    supervisor = Brittle(JobQueue(open_database(f"sqlite:///{folder}/queue.db")), folder, 1)
+    supervisor.start()
+    try:
+        until(lambda: not supervisor.trouble())
+        supervisor.silent_s = 11.0
+        until(lambda: f"{node_name(folder)}:1 has not been heard of for 11 s" in supervisor.trouble())
+        supervisor.silent_s = 0.0
+        until(lambda: not supervisor.trouble())
+        assert supervisor.begun == 1, "a worker that hangs is not killed: it may only wait for the database"
+    finally:
+        supervisor.stop()
+
+
+def test_jobs_of_an_earlier_run_are_returned_once_the_database_is_there(folder: Path) -> None:
+    """Its absence at the start ends nothing."""
+    engine = open_database(f"sqlite:///{folder}/queue.db")
+    jobs = JobQueue(engine)
+    job = jobs.submit("play", {})
+    assert jobs.claim(f"{node_name(folder)}:1:2") is not None
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE jobs RENAME TO away")
+    supervisor = Brittle(jobs, folder, 1)
+    supervisor.start()
+    try:
+        until(lambda: "jobs of an earlier run cannot be returned" in supervisor.trouble())
+        assert supervisor.begun == 0
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE away RENAME TO jobs")
+        until(lambda: not supervisor.trouble())
+        assert jobs.get(job)["state"] == "queued"
+    finally:
+        supervisor.stop()
 
 
 def test_a_dead_workers_job_is_returned_as_soon_as_the_database_is_back(folder: Path) -> None:
