@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.auth.access import Access, is_loopback
 from physai.sim.service.auth.bodies import GuardBodies
@@ -70,14 +71,19 @@ def create_app(
         rewards: rewards of OpenEnv's episodes in place of the task's, by its name; they stay the caller's.
 
     Raises:
-        PhysaiError: the database cannot be used, or is not that of the data folder.
+        PhysaiError: database or data folder cannot be used, or do not belong together.
     """
     engine = open_database(settings.database)
     settings.data.mkdir(parents=True, exist_ok=True)
     bind_store(engine, settings.data)
-    blobs = BlobStore(settings.data / "blobs")
-    # Workers on other computers may be storing results.
-    blobs.clear_incoming(uploads=True)
+    try:
+        blobs = BlobStore(settings.data / "blobs")
+        # Workers on other computers may be storing results.
+        blobs.clear_incoming(uploads=True)
+    except OSError as error:
+        raise PhysaiError(
+            f"{settings.data}/blobs cannot be used: {error}; make it a folder that this user can write"
+        ) from error
     registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)

@@ -77,7 +77,7 @@ def _ray_executor(settings: ServiceSettings, hold: StoreHold, stack: contextlib.
     """What runs jobs on Ray; None without Ray."""
     if settings.ray is None:
         return None
-    ray = stack.enter_context(connected(settings.ray, processors=settings.workers))
+    ray = stack.enter_context(connected(settings.ray, processors=settings.workers, outlives_head=True))
     jobs = JobQueue(open_database(settings.database))
     return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers, hold)
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.support.service import PostgresServer, postgres_folder, resting_polic
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.database.store import bind_store
+from physai.sim.service.jobs import queue as queue_module
+from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.process import ServiceProcess
 
 
@@ -84,3 +87,25 @@ def test_who_loses_the_store_in_an_outage_takes_no_jobs_and_says_why(tmp_path: P
         os.kill(first.process.pid, signal.SIGCONT)
         first.stop()
         second.stop()
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_ahead_does_not_take_a_job_from_its_worker(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = JobQueue(open_database(server.url))
+    job = jobs.submit("play", {})
+    claim = jobs.claim("here:1")
+    assert claim is not None
+    now = time.time()
+    monkeypatch.setattr(queue_module.time, "time", lambda: now + 3600.0)
+    assert jobs.claim("ahead:1") is None
+    assert jobs.report(claim, []) is False
+    monkeypatch.setattr(queue_module.time, "time", lambda: now - 3600.0)
+    assert jobs.report(claim, []) is False
+    with open_database(server.url).begin() as connection:
+        # Its lease ends by the server's clock.
+        connection.exec_driver_sql("UPDATE jobs SET lease_until = extract(epoch FROM clock_timestamp()) - 0.1")
+    again = jobs.claim("behind:1")
+    assert again is not None
+    assert (again.job_id, again.attempt) == (job, 2)

@@ -14,7 +14,10 @@ from physai.sim.service.jobs.executor import Supervisor
 from physai.sim.service.jobs.pulse import Pulse
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.worker import GRACE_S
-from physai.sim.workers.cluster import ClusterError
+from physai.sim.workers.cluster import ClusterError, answers
+
+HEAD_S = 2.0
+"""How long the head of the cluster may take to accept a connection, and to answer [s]."""
 
 
 class JobWorkerActor:
@@ -89,9 +92,19 @@ class RayExecutor(Supervisor[_Member]):
             )
         super().__init__(jobs, data, workers, hold)
         self._ray = ray
+        self._head: str = ray.get_runtime_context().gcs_address
+        self._answered = time.monotonic()
         self._arguments = url, str(data), "cpu", hold.name if hold else ""
         # Three calls at a time: `hear` and `stop` arrive while `run` runs. Supervision is ours: the queue has to know.
         self._actor: Any = ray.remote(num_cpus=1, max_concurrency=3, max_restarts=0)(JobWorkerActor)
+
+    def _look(self) -> str:
+        # Ray's calls may wait for the head for ever.
+        if answers(self._head, timeout_s=HEAD_S):
+            self._answered = time.monotonic()
+            return super()._look()
+        silent_s = time.monotonic() - self._answered
+        return f"Ray has not answered for {silent_s:.0f} s at {self._head}; start its head and this service again"
 
     def _begin(self) -> _Member:
         actor, node = self._actor.remote(), f"{self._node}:{secrets.token_hex(4)}"
@@ -115,6 +128,9 @@ class RayExecutor(Supervisor[_Member]):
         self._ray.kill(member.actor)
 
     def _end(self, members: list[_Member]) -> None:
+        if not answers(self._head, timeout_s=HEAD_S):
+            # The actors end with the cluster, and their jobs go on at the next start.
+            return
         for member in members:
             member.actor.stop.remote()
         if members:
