@@ -66,7 +66,9 @@ def connect(url: str, *, answer_s: float = ANSWER_S) -> Engine:
 
 
 def _connect_server(answer_s: float, _: object, __: object, words: list[Any], options: dict[str, Any]) -> Any:
-    connection = _impatient().connect(*words, **options)
+    # libpq's least is 2 s.
+    limit = {"connect_timeout": 2} if _ending.is_set() else {}
+    connection = _impatient().connect(*words, **options | limit)
     connection.answer_s = answer_s
     return connection
 

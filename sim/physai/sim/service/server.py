@@ -6,10 +6,12 @@ import os
 import socket
 import ssl
 from collections.abc import Generator, Mapping
+from types import FrameType
 
 import uvicorn
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sim.database import hurry
 from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.app import create_app
 from physai.sim.service.auth.access import is_loopback
@@ -29,9 +31,24 @@ LOCK_FILE = "lock"
 LOG_FILE = "requests.log"
 
 
+class Server(uvicorn.Server):
+    """uvicorn's server; told to stop, it has the jobs stop at once, and waits no longer for a silent database."""
+
+    def __init__(self, config: uvicorn.Config, executor: JobExecutor) -> None:
+        """A server that does not listen yet."""
+        super().__init__(config)
+        self._executor = executor
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins to stop."""
+        hurry()
+        self._executor.begin_stop()
+        super().handle_exit(sig, frame)
+
+
 @contextlib.contextmanager
-def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | None = None) -> Generator[uvicorn.Config]:
-    """The server's configuration, for as long as this process holds the data folder.
+def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | None = None) -> Generator[Server]:
+    """The server, for as long as this process holds the data folder.
 
     Raises:
         PhysaiError: another service uses the folder or the store, the address is taken or may not be served without
@@ -58,7 +75,7 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
         app = create_app(settings, hold=hold, executor=_ray_executor(settings, hold, stack), rewards=rewards)
         # Ctrl-C while the application starts or stops must not leave workers behind.
         stack.callback(app.state.executor.stop)
-        yield uvicorn.Config(
+        config = uvicorn.Config(
             traced(app),
             host=settings.host,
             port=settings.port,
@@ -71,6 +88,7 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=5,
         )
+        yield Server(config, app.state.executor)
 
 
 def _ray_executor(settings: ServiceSettings, hold: StoreHold, stack: contextlib.ExitStack) -> JobExecutor | None:

@@ -34,6 +34,10 @@ class JobExecutor(Protocol):
         """Begins to take jobs."""
         ...
 
+    def begin_stop(self) -> None:
+        """As `stop`, without waiting for the end."""
+        ...
+
     def stop(self) -> None:
         """Stops taking jobs; running ones save what they have and return to the queue. May be called twice."""
         ...
@@ -76,9 +80,13 @@ class Supervisor(ABC, Generic[Member]):
         self._looked = time.monotonic()
         self._thread.start()
 
+    def begin_stop(self) -> None:
+        """As `stop`, without waiting for the end."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Stops taking jobs; running ones save what they have and return to the queue. May be called twice."""
-        self._stopping.set()
+        self.begin_stop()
         if self._thread.is_alive():
             self._thread.join()
 

@@ -156,7 +156,7 @@ class Worker:
 
         A worker that stops does not wait for them. The job's folder keeps what it has, and the next attempt finds it.
         """
-        while True:
+        while not (self.stopping and time.monotonic() - self._away < LEASE_S):
             self._beat()
             try:
                 store()
@@ -165,9 +165,8 @@ class Worker:
                 if not self._is_away(error):
                     raise
                 self._report_trouble(f"the end of a job cannot be stored now: {error}", away=True)
-                if self.stopping:
-                    return
-                time.sleep(REPORT_S)
+                if not self.stopping:
+                    time.sleep(REPORT_S)
 
     def _report_trouble(self, text: str, *, away: bool) -> None:
         now = time.monotonic()
@@ -278,6 +277,8 @@ class Worker:
     def _report(self, claim: Claim, unsaid: Unsaid) -> bool | None:
         """As `JobQueue.report`; lines that cannot be stored now are kept, and nothing is said to be cancelled."""
         self._beat()
+        if self.stopping and unsaid.again:
+            return False
         try:
             cancel = self._jobs.report(claim, [line for line in unsaid.lines if line.text], again=unsaid.again)
         except SQLAlchemyError as error:
