@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.sandbox.reward import UserReward
@@ -163,6 +164,11 @@ def _answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(OSError)
     async def unusable(_: Request, error: Exception) -> JSONResponse:
         return answer(storage_away(error))
+
+    @app.exception_handler(ClientDisconnect)
+    async def hung_up(_: Request, __: Exception) -> JSONResponse:
+        # Nobody reads this but the log.
+        return answer(ProblemError(400, "disconnected", "the client hung up before its request was complete"))
 
     @app.exception_handler(Exception)
     async def defect(_: Request, error: Exception) -> JSONResponse:

@@ -16,7 +16,7 @@ from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.app import create_app
 from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
-from physai.sim.service.connections import PatientProtocol, raise_file_limit
+from physai.sim.service.connections import PatientLoop, PatientProtocol, raise_file_limit
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.database.hold import StoreHold, held_store
 from physai.sim.service.jobs.executor import JobExecutor
@@ -83,6 +83,7 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
             http=PatientProtocol,
+            loop=f"{PatientLoop.__module__}:{PatientLoop.__name__}",
             ws_max_size=settings.limits.body_bytes,
             # Arrays of floats do not compress, and trying costs more than sending.
             ws_per_message_deflate=False,
