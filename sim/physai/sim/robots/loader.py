@@ -15,7 +15,7 @@ from physai.sdk.contract.robot import RobotSpec
 from physai.sim import friction
 from physai.sim.robots.archive import read_zip
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
-from physai.sim.robots.physics_options import check_physics_options
+from physai.sim.robots.physics_options import check_options
 from physai.sim.robots.pictures import check_model_pictures
 from physai.sim.robots.scene import light_up
 from physai.sim.robots.spec import home_qpos, robot_spec
@@ -90,7 +90,7 @@ def load_package(package: RobotPackage, path: Path) -> Robot:
 def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Robot:
     """Compile a model; `source` gives the name and is in messages."""
     name = robot_name(source)
-    check_physics_options(source, model_spec.option)
+    check_options(source, model_spec)
     light_up(model_spec)
     friction.reserve(model_spec)
     try:
