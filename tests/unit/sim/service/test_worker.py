@@ -10,6 +10,7 @@ from tests.support.patience import until
 
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs import worker as worker_module
+from physai.sim.service.jobs.child import EXIT_FILE
 from physai.sim.service.jobs.queue import Claim, JobQueue, Line
 from physai.sim.service.jobs.worker import JOB_FILE, Unsaid, Worker
 from physai.sim.service.problems import ProblemError
@@ -96,3 +97,20 @@ def test_a_jobs_folder_says_what_its_job_is(data: Path) -> None:
     worker._prepare(claim, data / "jobs" / job)  # pyright: ignore[reportPrivateUsage]
     said = json.loads((data / "jobs" / job / JOB_FILE).read_text("utf-8"))
     assert said == {"job": job, "kind": "play", "spec": spec}
+
+
+def test_a_folder_of_another_job_of_the_same_name_is_moved_aside(data: Path) -> None:
+    """As after the restoration of an older database: its result is not that of the new job."""
+    blobs = BlobStore(data / "blobs")
+    worker = Worker(JobQueue(open_database(f"sqlite:///{data.parent}/service.db")), blobs, data / "jobs", "here:1")
+    name = "0123456789abcdef"
+    before = Claim(name, 1, "play", {"policy": blobs.put(b"a policy")})
+    folder = data / "jobs" / name
+    worker._prepare(before, folder)  # pyright: ignore[reportPrivateUsage]
+    (folder / EXIT_FILE).write_text('{"code": 0}')
+    worker._prepare(before, folder)  # pyright: ignore[reportPrivateUsage]
+    assert (folder / EXIT_FILE).exists(), "the same job goes on"
+    worker._prepare(Claim(name, 1, "train", {"task": "cartpole-swingup"}), folder)  # pyright: ignore[reportPrivateUsage]
+    assert not (folder / EXIT_FILE).exists()
+    (aside,) = data.glob("jobs/*.other")
+    assert (aside / EXIT_FILE).exists()

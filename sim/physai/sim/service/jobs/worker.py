@@ -11,6 +11,7 @@ import math
 import os
 import queue
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -225,11 +226,12 @@ class Worker:
     def _prepare(self, claim: Claim, folder: Path) -> list[str]:
         """Lays out the job's folder; returns the arguments of physai."""
         spec = KINDS[claim.kind].model_validate(claim.spec)
+        said = f"{json.dumps({'job': claim.job_id, 'kind': claim.kind, 'spec': claim.spec}, indent=2)}\n".encode()
+        _require_own(folder, said)
         # In the place of a volume that is away, no folders are made.
         for place in (folder, folder / OUTPUT, folder / INPUT):
             place.mkdir(exist_ok=True)
-        said = {"job": claim.job_id, "kind": claim.kind, "spec": claim.spec}
-        write_atomic(folder / JOB_FILE, f"{json.dumps(said, indent=2)}\n".encode())
+        write_atomic(folder / JOB_FILE, said)
         for name, sha256 in spec.inputs().items():
             self._beat()
             target = folder / INPUT / name
@@ -323,6 +325,13 @@ class Worker:
             sha256, size = self._blobs.put_file(path)
             found.append(Artefact(str(path.relative_to(output)), sha256, size))
         return found
+
+
+def _require_own(folder: Path, said: bytes) -> None:
+    """Moves a folder aside that is of another job of this name: clients choose names, and databases are restored."""
+    with contextlib.suppress(FileNotFoundError):
+        if (folder / JOB_FILE).read_bytes() != said:
+            folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.other"))
 
 
 def _read_lines(stream: IO[bytes], log: Path, lines: "queue.SimpleQueue[Line]") -> None:
