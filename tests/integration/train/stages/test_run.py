@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +171,48 @@ def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
     refused = run(write_workflow(tmp_path / "workflow.yaml", {"check": alone}))
     assert refused.returncode == 2
     assert "columns.yaml, which is not in 'recordings/01.csv'" in refused.stderr
+
+
+MODEL = (
+    '<mujoco><compiler meshdir="{}"/><asset><mesh name="a" file="a.stl"/></asset>'
+    '<worldbody><body><joint name="j"/><geom type="mesh" mesh="a"/></body></worldbody></mujoco>'
+)
+
+
+@pytest.mark.slow
+def test_what_a_stage_read_outside_its_inputs_decides_whether_it_runs_again(tmp_path: Path) -> None:
+    """A mesh that MuJoCo reads by an absolute path, which Python does not open."""
+    source, data = tmp_path / "source", tmp_path / "data"
+    for folder in (source, data):
+        folder.mkdir()
+    (source / "arm.xml").write_text(MODEL.format(data))
+    stage: dict[str, Any] = {
+        "command": ["robots", "check", "${inputs.arm}", "--json"],
+        "inputs": {"arm": {"path": "arm.xml"}},
+        "stdout": "said",
+        "outputs": {"said": "said.json"},
+        "exit_codes": [0, 1],
+    }
+    workflow = load_workflow(write_workflow(source / "workflow.yaml", {"check": stage}))
+    said: list[str] = []
+
+    def state() -> str:
+        (report,) = WorkflowRun(workflow, source, Store(source / "run"), Here(Limits()), said.append).run()
+        assert report.state in ("done", "cached"), report
+        return report.state
+
+    write_tetrahedron(data / "a.stl", 0.1)
+    assert [state(), state()] == ["done", "cached"]
+    assert any(f"check: read 1 file outside its inputs, such as {data / 'a.stl'}" in line for line in said), said
+    write_tetrahedron(data / "a.stl", 0.2)
+    assert [state(), state()] == ["done", "cached"]
+
+
+def write_tetrahedron(path: Path, side: float) -> None:
+    corners = [(0.0, 0.0, 0.0), (side, 0.0, 0.0), (0.0, side, 0.0), (0.0, 0.0, side)]
+    faces = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
+    triangles = b"".join(struct.pack("<12fH", 0, 0, 0, *sum((corners[i] for i in face), ()), 0) for face in faces)
+    path.write_bytes(bytes(80) + struct.pack("<I", len(faces)) + triangles)
 
 
 def test_what_a_stage_is_given_can_be_removed_and_does_not_hold_the_results(tmp_path: Path) -> None:

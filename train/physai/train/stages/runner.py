@@ -9,6 +9,7 @@ from typing import Any, Literal
 from physai.train.stages.content import content_hash, output_hash
 from physai.train.stages.model import Stage, Workflow
 from physai.train.stages.places.place import Ended, Given, Place
+from physai.train.stages.reads import ABSENT, NOTE, noted_reads
 from physai.train.stages.store import OUTPUTS_FOLDER, Result, Store, stage_key
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
@@ -242,7 +243,24 @@ class WorkflowRun:
                     f"its input {key} changed while it ran ({given.path}); if it writes there itself, declare an "
                     f"output with `copy_of: {key}`"
                 )
-        return Result(key=ready.key, stage=ended.stage, exit_code=code, seconds=ended.seconds, hashes=hashes)
+        return Result(
+            key=ready.key,
+            stage=ended.stage,
+            exit_code=code,
+            seconds=ended.seconds,
+            hashes=hashes,
+            outside=self._read_outside(ended.stage, ready.fresh / NOTE),
+        )
+
+    def _read_outside(self, name: str, note: Path) -> dict[str, str]:
+        outside = noted_reads(note)
+        note.unlink(missing_ok=True)
+        if found := [path for path, content in outside.items() if content != ABSENT]:
+            self._say(
+                f"{name}: read {len(found)} file{'s'[: len(found) > 1]} outside its inputs, such as {found[0]}, which "
+                "another computer or a cluster may not have; name a folder with all that it reads as its input"
+            )
+        return outside
 
     def _fail(self, ended: Ended, ready: _Ready, message: str) -> None:
         name = ended.stage
