@@ -19,8 +19,9 @@ from tests.support.workflow_runs import PROGRAM, SIX, endless, no_process_of, ru
 from physai.sdk.cli.main import main
 from physai.sdk.contract.schema import schema_text
 from physai.train.stages.places.here import Here
+from physai.train.stages.places.place import disk_problem
 from physai.train.stages.places.resources import Limits
-from physai.train.stages.runner import WorkflowRun
+from physai.train.stages.runner import WorkflowRun, log_tail
 from physai.train.stages.store import Store
 from physai.train.stages.workflow_file import load_workflow
 
@@ -364,6 +365,41 @@ def test_what_cannot_run_here_is_refused_before_anything_runs(
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert not list((tmp_path / "run").glob("logs/*"))
+
+
+def test_a_message_repeats_whole_words_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("mistaken " * 100)
+    assert log_tail(log) == " ".join(["…", *["mistaken"] * 44])
+    log.write_text("a few words\n")
+    assert log_tail(log) == "a few words"
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    write_contract(folder / "a.json", "one")
+    file = write_workflow(folder / "workflow.yaml", {"a": SIX["a"]})
+    assert [states(run(file)), states(run(file))] == [{"a": "done"}, {"a": "cached"}]
+
+
+def test_a_folder_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:
+    disk, source = tmp_path / "disk", tmp_path / "source"
+    for folder in (disk, source):
+        folder.mkdir()
+    for name in ("a", "b", "c"):
+        (source / name).write_bytes(bytes(40_000))
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        with pytest.raises(shutil.Error) as caught:
+            shutil.copytree(source, disk / "copy")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    copied = re.escape(str(disk / "copy"))
+    assert re.fullmatch(
+        rf"{copied}/[abc]: no space left on device \(and 1 more\)", disk_problem(caught.value, tmp_path)
+    )
 
 
 def test_a_full_disk_fails_the_stage_and_leaves_no_result(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Result(BaseModel):
     hashes: dict[str, str]
     """Hash of every output by name."""
     outside: dict[str, str] = {}
-    """Hash of every file that the stage read outside its inputs, by path; see `reads`."""
+    """Hash of every file that the stage read outside its inputs, by quoted path; see `reads`."""
 
 
 _RESULT_FILE = DocumentKind(

@@ -94,7 +94,11 @@ class Attempt:
             for member in stage.gang:
                 own, free = free[: member.resources.gpus], free[member.resources.gpus :]
                 words = filled(member.command, value)
-                said.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} physai {' '.join(words)}\n".encode())
+                said.write(
+                    f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} physai {' '.join(words)}\n".encode(
+                        errors="surrogateescape"
+                    )
+                )
                 said.flush()
                 process = subprocess.Popen(
                     [sys.executable, "-c", _PROGRAM, str(os.getpid()), *self._reads(), *words],
