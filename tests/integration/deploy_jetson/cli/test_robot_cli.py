@@ -26,7 +26,6 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.parser import Parser
 
-
 ON_A_ROOT = (
     *(("status",), ("run",), ("top",), ("command", "hold"), ("commit",), ("rollback",), ("gc",), ("time",)),
     *(("recover",), ("watch", "--once"), ("missing", "a" * 64), ("install", "x"), ("activate",), ("measure", "x")),
