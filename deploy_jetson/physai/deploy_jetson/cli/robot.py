@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 MAX_WAIT_S = 86400.0
 MAX_RECIPE_BYTES = 1 << 16
-_WITHOUT_ROOT = ("setup", "doctor", "receive")
-"""Actions that make the tree, or say themselves that it is missing."""
 # Entry-point group of actions contributed by other packages; each is a `CliCommand`.
 GROUP = "physai.robot_commands"
 
@@ -122,7 +120,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if "other" in arguments:
         other: CliCommand = arguments.other
         return other.run(arguments)
-    _require_root(arguments)
+    # These make the tree, say themselves that it is missing, or can do without the usual one.
+    free = ("setup", "doctor", "receive", *(("measure",) if arguments.root is None else ()))
+    if arguments.action not in free and not (root := _root(arguments)).is_dir():
+        raise PhysaiError(f"{root}: no such folder; create it with `physai robot setup`, or name another with --root")
     if arguments.action == "measure":
         return measure.run(_root(arguments), arguments)
     if arguments.action in _ON_ROOT:
@@ -132,17 +133,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return serve(_root(arguments), arguments.config)
     return _ACTIONS[arguments.action](_agent(arguments), arguments)
-
-
-def _require_root(arguments: argparse.Namespace) -> None:
-    """Raises PhysaiError if the tree is needed and missing; a policy can be measured without the usual one."""
-    root = _root(arguments)
-    needed = arguments.action not in _WITHOUT_ROOT and (arguments.action != "measure" or arguments.root is not None)
-    if needed and not root.is_dir():
-        raise PhysaiError(
-            f"{root}: no such folder; create it with `physai robot setup --root {root} --robot NAME`, or name the "
-            "robot's tree with --root"
-        )
 
 
 def _root(arguments: argparse.Namespace) -> Path:
