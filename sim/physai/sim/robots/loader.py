@@ -14,6 +14,7 @@ from physai.sdk.base.files import open_plain
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim import friction
 from physai.sim.robots.archive import read_zip
+from physai.sim.robots.named_files import announce_files
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
 from physai.sim.robots.physics_options import check_options
 from physai.sim.robots.pictures import check_model_pictures
@@ -162,6 +163,7 @@ def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
     except ValueError as error:
         raise ModelError(f"{parsed.path}: {_one_line(error)}") from error
     check_model_pictures(spec, parsed.path.parent)
+    announce_files(parsed.path)
     return spec, ""
 
 
