@@ -10,6 +10,7 @@ further constraints. Settings of uv's own (UV_…) come first. Where uv cannot b
 import argparse
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,16 @@ SETTINGS = {
     "trusted-host": "UV_INSECURE_HOST",
 }
 """Settings of pip and the variable by which uv is told; uv is told no others."""
+
+SHOWN_LINES = 6
+"""Last lines of an installer's messages that are printed after a failure."""
+
+UNREACHABLE = re.compile(
+    r"ConnectionError|NameResolutionError|TimeoutError|ProxyError|dns error|error sending request|failed to lookup "
+    r"address|tcp connect|timed out|network was disabled",
+    re.IGNORECASE,
+)
+"""How pip and uv say that an index cannot be reached."""
 
 COMMAS = ("UV_FIND_LINKS",)
 """Variables whose items uv separates by commas; those of the others it separates by spaces."""
@@ -55,11 +66,25 @@ def main() -> int:
     if given.installer == "uv" and has_uv(python, pip):
         command = [str(given.venv / "bin" / "uv"), "pip", "install", "--python", str(python), *wanted]
         environment = {**settings_for_uv(pip), **os.environ}
-        code = subprocess.run(command, env=environment, check=False).returncode
-        if code:
-            print("uv failed, see above; pip may tell more, or do better: make INSTALLER=pip …", file=sys.stderr)
-        return code
-    return subprocess.run([*pip, "install", *wanted], check=False).returncode
+        return installed(command, environment, "pip may tell more, or do better: make INSTALLER=pip …")
+    return installed([*pip, "install", *wanted], dict(os.environ), "the lines above say why")
+
+
+def installed(command: list[str], environment: dict[str, str], hint: str) -> int:
+    """Runs an installer; after a failure prints its last lines, then what to do. Returns its exit code."""
+    ended = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    lines = ended.stderr.strip().splitlines()
+    if not ended.returncode:
+        print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr)
+        return 0
+    print(*lines[-SHOWN_LINES:], sep="\n", file=sys.stderr)
+    if UNREACHABLE.search(ended.stderr):
+        hint = (
+            "the package index cannot be reached: check the network, or give pip a proxy or an index that it can reach "
+            "(`pip config set global.proxy URL`, `global.index-url URL`); then run make again"
+        )
+    print(f"\nThe packages could not be installed: {hint}", file=sys.stderr)
+    return ended.returncode
 
 
 def has_pip(python: Path) -> bool:
@@ -73,9 +98,11 @@ def has_uv(python: Path, pip: list[str]) -> bool:
     if (python.parent / "uv").exists():
         return True
     asked = [*pip, "install", "--quiet", "--only-binary", "uv", "-c", str(CONSTRAINTS), "uv"]
-    if subprocess.run(asked, check=False).returncode == 0:
+    ended = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False)
+    if ended.returncode == 0:
         return True
-    print("uv could not be installed, see above, so pip installs, which takes minutes", file=sys.stderr)
+    why = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+    print(f"uv could not be installed ({why}), so pip installs, which takes minutes", file=sys.stderr)
     return False
 
 

@@ -71,10 +71,22 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(demo: Demo) -> None:
     assert read_bundle(Path(summary["bundle"])).manifest.task == TASK
     # A policy of five seconds is no good, and the robot gets none that has not passed.
     assert summary["robot"].startswith("installed" if summary["verdict"] == "PASS" else "rejects it")
+    skipped = f"for 20 s]\nskipped, since no policy is installed ({summary['robot']})\n"
+    assert (skipped in ended.stderr) is ("driven" not in summary)
     if summary["film"] is None:
         assert "no video: " in ended.stderr, "a machine without OpenGL says why there is no video"
     else:
         assert Path(summary["film"]).read_bytes()[4:8] == b"ftyp", "an MP4 file"
+
+
+def test_without_torch_the_demo_says_so_before_it_does_anything(tmp_path: Path) -> None:
+    """As in the extra `sim`: the first two steps need none, and take minutes."""
+    hidden = "import sys; sys.modules['torch'] = None; sys.argv[0] = 'physai'; " + PROGRAM
+    command = [sys.executable, "-c", hidden, "demo", "--out", str(tmp_path / "demo")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "physai: error: physai demo trains, which needs torch: pip install 'physai-sdk[train]'\n"
+    assert not (tmp_path / "demo").exists()
 
 
 def test_the_demo_says_at_its_end_that_no_robot_was_involved(capsys: pytest.CaptureFixture[str]) -> None:

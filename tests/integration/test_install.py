@@ -71,7 +71,7 @@ def test_with_uv_and_without(tmp_path: Path) -> None:
     venv, found = tmp_path / "venv", Path(sys.executable).parent / "uv"
     ended = install_offline(venv, wheel_of("first", tmp_path))
     assert ended.returncode == 0, ended.stderr
-    assert "uv could not be installed, see above, so pip installs" in ended.stderr
+    assert "uv could not be installed (" in ended.stderr
     if not found.exists():
         pytest.skip("uv is not in this environment")
     shutil.copy(found, venv / "bin" / "uv")
@@ -95,6 +95,21 @@ def test_an_environment_without_pip_gets_it_and_keeps_the_rest(tmp_path: Path) -
     assert ended.returncode == 0, ended.stderr
     words = "import first, kept; print(first.WORD, kept.WORD)"
     assert subprocess.check_output([venv / "bin" / "python", "-c", words], text=True) == "installed kept\n"
+
+
+@pytest.mark.slow
+def test_without_a_network_one_sentence_says_what_to_do(install: ModuleType, tmp_path: Path) -> None:
+    """Nothing listens at the index; pip repeats its attempts, and says each in a line of 300 characters."""
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "2"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))} | nowhere
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "venv"), "physai-nothing"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    *lines, last = ended.stderr.splitlines()
+    assert len(lines) <= install.SHOWN_LINES + 2, ended.stderr
+    assert last.startswith(
+        "The packages could not be installed: the package index cannot be reached: check the network"
+    )
 
 
 def test_a_folder_in_which_no_environment_can_be_made(tmp_path: Path) -> None:

@@ -104,7 +104,13 @@ def small_disk(folder: Path) -> Generator[Store]:
             keeper[0].join()
             ballast.unlink()
 
-        yield Store(disk / "data", None, take, give)
+        try:
+            yield Store(disk / "data", None, take, give)
+        finally:
+            # A test that fails meanwhile must not leave a thread that fills the disk below the mount.
+            stopping.set()
+            for thread in keeper:
+                thread.join()
 
 
 STORES: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {

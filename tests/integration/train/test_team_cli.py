@@ -1,5 +1,6 @@
 """`physai train TEAM`: a run folder for each robot, exported and evaluated with the usual verbs."""
 
+import csv
 import json
 import shutil
 import signal
@@ -300,3 +301,38 @@ def test_both_learn_to_balance_with_the_settings_of_the_team(
     capsys.readouterr()
     assert main(["eval", str(tmp_path / "pair"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["success"] > 0.93
+
+
+def test_a_team_keeps_to_its_time_budget_over_several_sessions(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    seconds = load_summary(run / "left").progress.seconds[-1]
+    # What a kill left: rows of one robot of iterations that no checkpoint has.
+    log = run / "right" / "progress.csv"
+    rows = list(csv.DictReader(log.read_text().splitlines()))
+    lost = {**rows[-1], "iteration": "9", "seconds": repr(seconds + 5.0)}
+    log.write_text(log.read_text() + ",".join(lost.values()) + "\n")
+    for _ in range(2):
+        words = ["--iterations", "9", "--time-budget-s", repr(seconds + 5.0), "--json"]
+        assert main(["train", "--resume", str(run), *words]) == 0
+        outcome = json.loads(capsys.readouterr().out)
+        assert outcome["iterations"] == len(load_summary(folder / "left").progress.seconds)
+        assert outcome["seconds"] == pytest.approx(seconds + 5.0)
+        assert outcome["reason"].endswith("of training before this session count, so give more")
+
+
+def test_a_team_that_was_killed_before_its_first_checkpoint_begins_anew(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    for path in ("team.pt", "left/checkpoint.pt", "right/checkpoint.pt"):
+        (run / path).unlink()
+    assert main(["train", "--resume", str(run)]) == 2
+    assert f"has no team.pt; the run ended before the first one was saved; start it again with --out {run}" in (
+        capsys.readouterr().err
+    )
+    assert main(["train", NAME, *SMALL, "--iterations", "1", "--out", str(run)]) == 0
+    assert load_summary(run / "left").state == "ended"

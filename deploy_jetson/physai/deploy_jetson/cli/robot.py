@@ -120,6 +120,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if "other" in arguments:
         other: CliCommand = arguments.other
         return other.run(arguments)
+    # These make the tree, say themselves that it is missing, or can do without the usual one.
+    free = ("setup", "doctor", "receive", *(("measure",) if arguments.root is None else ()))
+    if arguments.action not in free and not (root := _root(arguments)).is_dir():
+        raise PhysaiError(f"{root}: no such folder; create it with `physai robot setup`, or name another with --root")
     if arguments.action == "measure":
         return measure.run(_root(arguments), arguments)
     if arguments.action in _ON_ROOT:

@@ -64,8 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serves until Ctrl-C."""
     try:
-        import uvicorn
-
         from physai.sim.service.server import prepare
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
@@ -99,12 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         rewards = _open_rewards(arguments.reward, arguments.reward_without, stack)
-        config = stack.enter_context(prepare(settings, rewards=rewards))
+        server = stack.enter_context(prepare(settings, rewards=rewards))
         scheme = "https" if settings.tls_cert else "http"
         print(f"serving {data} at {scheme}://{settings.host}:{settings.port} (Ctrl-C stops)", file=sys.stderr)
         if settings.preferences is not None:
             print(f"asking at {scheme}://{settings.host}:{settings.port}/prefer", file=sys.stderr)
-        uvicorn.Server(config).run()
+        server.run()
     return 0
 
 

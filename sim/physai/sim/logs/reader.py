@@ -1,7 +1,8 @@
 """Detect the format of a recording and read it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.readers import bag_file, csv_file, json_file, parquet_file
 from physai.sim.logs.readers.assemble import assemble
 from physai.sim.logs.readers.column_map import ColumnMap, Reading, problems
-from physai.sim.logs.readers.find_map import complete_map, map_beside
+from physai.sim.logs.readers.find_map import complete_map, map_beside, map_file_beside, maps_for
 from physai.sim.logs.readers.table import Table, digest
 from physai.sim.logs.robot_log import LogError, RobotLog
 
@@ -232,13 +233,35 @@ def _read_parquet(path: Path, episode: int | None) -> Reading:
     return parquet_file.read_parquet(path, episode=episode)
 
 
+def read_with(path: Path) -> Iterator[Path]:
+    """Yield the files beside or above a recording that are read with it: column map, joined files, description."""
+    if not _ends(path, _SUFFIXES):
+        return
+    beside = map_file_beside(path)
+    if beside is not None:
+        yield beside
+    if _ends(path, parquet_file.SUFFIXES) and (description := parquet_file.description_file(path)) is not None:
+        yield description
+    if _ends(path, csv_file.SUFFIXES):
+        for column_map in maps_for(path, beside):
+            # A map that does not fit the name is refused when the recording is read.
+            with suppress(LogError):
+                yield from (
+                    file for join in column_map.joins if (file := _other(path, column_map, join.file)).is_file()
+                )
+
+
+def _other(path: Path, column_map: ColumnMap, file: str) -> Path:
+    return _plain_or_gzipped(path.parent / _named_alike(path, column_map, file))
+
+
 def _joined(path: Path, table: Table, column_map: ColumnMap) -> Table:
     """Add the files that the column map joins to the table."""
     if not column_map.joins:
         return table
     streams, files = list(table.streams), list(table.files)
     for join in column_map.joins:
-        other = _plain_or_gzipped(path.parent / _named_alike(path, column_map, join.file))
+        other = _other(path, column_map, join.file)
         if not _ends(other, csv_file.SUFFIXES):
             raise LogError(f"{path}: its column map joins {join.file}; only CSV files can be joined")
         streams.append(csv_file.read_csv_stream(other, prefix=join.prefix, join=join.by))

@@ -14,8 +14,9 @@ from physai.sdk.base.files import open_plain
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim import friction
 from physai.sim.robots.archive import read_zip
+from physai.sim.robots.named_files import announce_files
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
-from physai.sim.robots.physics_options import check_physics_options
+from physai.sim.robots.physics_options import check_options
 from physai.sim.robots.pictures import check_model_pictures
 from physai.sim.robots.scene import light_up
 from physai.sim.robots.spec import home_qpos, robot_spec
@@ -90,7 +91,7 @@ def load_package(package: RobotPackage, path: Path) -> Robot:
 def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Robot:
     """Compile a model; `source` gives the name and is in messages."""
     name = robot_name(source)
-    check_physics_options(source, model_spec.option)
+    check_options(source, model_spec)
     light_up(model_spec)
     friction.reserve(model_spec)
     try:
@@ -162,6 +163,7 @@ def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
     except ValueError as error:
         raise ModelError(f"{parsed.path}: {_one_line(error)}") from error
     check_model_pictures(spec, parsed.path.parent)
+    announce_files(parsed.path)
     return spec, ""
 
 

@@ -14,12 +14,15 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.auth.access import Access, is_loopback
 from physai.sim.service.auth.bodies import GuardBodies
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.hold import StoreHold
 from physai.sim.service.database.store import bind_store
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
@@ -56,6 +59,7 @@ CLEAR_PERIOD_S = 600.0
 def create_app(
     settings: ServiceSettings,
     *,
+    hold: StoreHold | None = None,
     executor: JobExecutor | None = None,
     rewards: Mapping[str, UserReward] | None = None,
 ) -> FastAPI:
@@ -63,25 +67,33 @@ def create_app(
 
     Args:
         settings: see `ServiceSettings`.
+        hold: the lock of the store, without which no jobs run; None if no other service can be there.
         executor: what runs the jobs; worker processes of this machine if None.
         rewards: rewards of OpenEnv's episodes in place of the task's, by its name; they stay the caller's.
 
     Raises:
-        PhysaiError: the database cannot be used, or is not that of the data folder.
+        PhysaiError: database or data folder cannot be used, or do not belong together.
     """
     engine = open_database(settings.database)
     settings.data.mkdir(parents=True, exist_ok=True)
     bind_store(engine, settings.data)
-    blobs = BlobStore(settings.data / "blobs")
-    # Workers on other computers may be storing results.
-    blobs.clear_incoming(uploads=True)
+    try:
+        blobs = BlobStore(settings.data / "blobs")
+        # Workers on other computers may be storing results.
+        blobs.clear_incoming(uploads=True)
+    except OSError as error:
+        raise PhysaiError(
+            f"{settings.data}/blobs cannot be used: {error}; make it a folder that this user can write"
+        ) from error
     registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)
     manager = SessionManager(settings.limits, rewards)
     threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
     views = Views(limit=settings.limits.views)
-    runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers, device=settings.device)
+    runner = executor or LocalExecutor(
+        jobs, settings.database, settings.data, settings.workers, device=settings.device, hold=hold
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -152,6 +164,11 @@ def _answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(OSError)
     async def unusable(_: Request, error: Exception) -> JSONResponse:
         return answer(storage_away(error))
+
+    @app.exception_handler(ClientDisconnect)
+    async def hung_up(_: Request, __: Exception) -> JSONResponse:
+        # Nobody reads this but the log.
+        return answer(ProblemError(400, "disconnected", "the client hung up before its request was complete"))
 
     @app.exception_handler(Exception)
     async def defect(_: Request, error: Exception) -> JSONResponse:

@@ -6,16 +6,19 @@ import os
 import socket
 import ssl
 from collections.abc import Generator, Mapping
+from types import FrameType
 
 import uvicorn
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sim.database import hurry
 from physai.sim.sandbox.reward import UserReward
 from physai.sim.service.app import create_app
 from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
-from physai.sim.service.connections import PatientProtocol, raise_file_limit
+from physai.sim.service.connections import PatientLoop, PatientProtocol, raise_file_limit
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.hold import StoreHold, held_store
 from physai.sim.service.jobs.executor import JobExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.ray_executor import RayExecutor
@@ -28,13 +31,28 @@ LOCK_FILE = "lock"
 LOG_FILE = "requests.log"
 
 
+class Server(uvicorn.Server):
+    """uvicorn's server; told to stop, it has the jobs stop at once, and waits no longer for a silent database."""
+
+    def __init__(self, config: uvicorn.Config, executor: JobExecutor) -> None:
+        """A server that does not listen yet."""
+        super().__init__(config)
+        self._executor = executor
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins to stop."""
+        hurry()
+        self._executor.begin_stop()
+        super().handle_exit(sig, frame)
+
+
 @contextlib.contextmanager
-def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | None = None) -> Generator[uvicorn.Config]:
-    """The server's configuration, for as long as this process holds the data folder.
+def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | None = None) -> Generator[Server]:
+    """The server, for as long as this process holds the data folder.
 
     Raises:
-        PhysaiError: another service uses the folder, the address is taken or may not be served without tokens and TLS,
-            or the database cannot be used.
+        PhysaiError: another service uses the folder or the store, the address is taken or may not be served without
+            tokens and TLS, or the database cannot be used.
     """
     try:
         settings.data.mkdir(parents=True, exist_ok=True)
@@ -53,10 +71,11 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
         _require_free(settings)
         raise_file_limit()
         log_requests(settings.log or settings.data / LOG_FILE)
-        app = create_app(settings, executor=_ray_executor(settings, stack), rewards=rewards)
+        hold = stack.enter_context(held_store(settings.database, settings.data))
+        app = create_app(settings, hold=hold, executor=_ray_executor(settings, hold, stack), rewards=rewards)
         # Ctrl-C while the application starts or stops must not leave workers behind.
         stack.callback(app.state.executor.stop)
-        yield uvicorn.Config(
+        config = uvicorn.Config(
             traced(app),
             host=settings.host,
             port=settings.port,
@@ -64,20 +83,22 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
             http=PatientProtocol,
+            loop=f"{PatientLoop.__module__}:{PatientLoop.__name__}",
             ws_max_size=settings.limits.body_bytes,
             # Arrays of floats do not compress, and trying costs more than sending.
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=5,
         )
+        yield Server(config, app.state.executor)
 
 
-def _ray_executor(settings: ServiceSettings, stack: contextlib.ExitStack) -> JobExecutor | None:
+def _ray_executor(settings: ServiceSettings, hold: StoreHold, stack: contextlib.ExitStack) -> JobExecutor | None:
     """What runs jobs on Ray; None without Ray."""
     if settings.ray is None:
         return None
-    ray = stack.enter_context(connected(settings.ray, processors=settings.workers))
+    ray = stack.enter_context(connected(settings.ray, processors=settings.workers, outlives_head=True))
     jobs = JobQueue(open_database(settings.database))
-    return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers)
+    return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers, hold)
 
 
 def _check_certificate(settings: ServiceSettings) -> None:

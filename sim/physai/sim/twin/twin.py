@@ -314,6 +314,15 @@ def load_twin(path: str | Path) -> Twin:
     return replace(twin, folder=str(file.resolve().parent))
 
 
+def robot_file(path: Path) -> Path | None:
+    """Return the robot's file that a twin file names; None if it is no twin, or is one of a built-in robot."""
+    try:
+        robot = load_twin(path).robot
+    except TwinError:
+        return None
+    return None if robot in robot_names() else path.resolve().parent / robot
+
+
 def moved_twin(twin: Twin, folder: Path) -> Twin:
     """Return the twin as it is to be saved in a folder: its robot's path is relative to that.
 

@@ -21,6 +21,7 @@ from physai.sim.workers.ray_environment import has_token, restored_environment, 
 
 ANSWER_S = 10.0
 """How long the head of a cluster may take to accept a connection [s]."""
+FOR_EVER_S = 2**31 - 1
 _ASK_S = 60.0
 """How long another process may take to ask the head whether it needs a token [s]."""
 TRAINING_PACKAGES = ("physai-sdk", "torch", "mujoco", "numpy")
@@ -78,13 +79,14 @@ def ray_version() -> str:
 
 
 @contextmanager
-def connected(address: str, *, processors: int) -> Generator[Any]:
+def connected(address: str, *, processors: int, outlives_head: bool = False) -> Generator[Any]:
     """Connects with a Ray cluster while the block runs; yields the module `ray`.
 
     Args:
         address: `auto` joins the cluster that RAY_ADDRESS names or that runs on this computer, and starts one of this
             computer alone if there is none; `local` always does that; HOST:PORT joins that cluster.
         processors: how many a cluster of this computer alone has at least.
+        outlives_head: whether this process goes on when the head of the cluster dies; else Ray ends it a minute later.
 
     Raises:
         MissingExtraError: ray is not installed.
@@ -94,6 +96,8 @@ def connected(address: str, *, processors: int) -> Generator[Any]:
     with restored_environment():
         # No warnings about accelerators that we do not ask for.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if outlives_head:
+            os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(FOR_EVER_S))
         try:
             import ray  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:

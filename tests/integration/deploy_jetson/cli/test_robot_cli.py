@@ -26,6 +26,12 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.parser import Parser
 
+ON_A_ROOT = (
+    *(("status",), ("run",), ("top",), ("command", "hold"), ("commit",), ("rollback",), ("gc",), ("time",)),
+    *(("recover",), ("watch", "--once"), ("missing", "a" * 64), ("install", "x"), ("activate",), ("measure", "x")),
+)
+"""Actions that need the robot's tree."""
+
 
 def robot(*words: str) -> int:
     parser = Parser(prog="physai robot")
@@ -188,8 +194,7 @@ def test_setup_and_doctor(
         (("install", "/nowhere/at/all"), "cannot be read"),
         (("install", "--recipe", "/nowhere/at/all"), "cannot be read"),
         (("install", "x", "--backend", "tensorrtt"), "did you mean tensorrt"),
-        (("activate", "--root", "/nowhere/at/all"), "no such folder"),
-        (("status", "--root", "/nowhere/at/all"), "no usable slot state"),
+        *(((*words, "--root", "/nowhere/at/all"), "/nowhere/at/all: no such folder; create it") for words in ON_A_ROOT),
         (("status", "--wait", "nan"), "argument --wait: expected a finite number, got .nan."),
         (("receive", "--wait", "inf"), "argument --wait: expected a finite number, got .inf."),
         (("watch", "--wait", "-1"), r"--wait must lie in 0 … 86400 s, got -1"),

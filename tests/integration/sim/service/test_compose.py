@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 import yaml
 from tests.support.patience import until
 from tests.support.service import self_signed
@@ -222,8 +221,7 @@ def served(folder: Path, port: int, *, tls: bool) -> Generator[None]:
     settings = ServiceSettings(
         data=data, database=default_database(data), port=port, workers=0, tls_cert=certificate, tls_key=key
     )
-    with prepare(settings) as config:
-        server = uvicorn.Server(config)
+    with prepare(settings) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
         until(lambda: server.started)

@@ -1,22 +1,27 @@
 """Connections that say nothing are closed, and those that are used are not."""
 
 import contextlib
+import json
 import socket
 import threading
 import time
 from collections.abc import Generator
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
-from tests.support.patience import until
+from tests.support.patience import nap, until
+from tests.support.service import self_signed
 
 from physai.sim.client import RemoteSession
 from physai.sim.service import connections
 from physai.sim.service.connections import HEADERS_S, PatientProtocol
 from physai.sim.service.process import ServiceProcess, free_port, running_service
+from physai.sim.service.server import prepare
+from physai.sim.service.settings import ServiceSettings, default_database
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +52,55 @@ def test_who_sends_no_request_is_put_out_and_others_are_served(service: ServiceP
         opened.close()
 
 
+@pytest.mark.slow
+def test_who_hangs_up_during_an_upload_is_no_defect_of_the_service(service: ServiceProcess) -> None:
+    with socket.create_connection(("127.0.0.1", service.port)) as client:
+        client.sendall(b"POST /v1/blobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000000\r\n\r\n" + bytes(5000))
+        incoming = service.data / "blobs" / "incoming"
+        until(lambda: list(incoming.iterdir()))
+    log = service.data / "requests.log"
+    until(lambda: '"/v1/blobs"' in log.read_text("utf-8"))
+    (line,) = [json.loads(line) for line in log.read_text("utf-8").splitlines() if '"/v1/blobs"' in line]
+    assert line["status"] == 400
+    assert "Traceback" not in service.log.read_text("utf-8")
+    assert not list(incoming.iterdir())
+
+
+@pytest.mark.slow
+def test_a_tls_connection_that_says_nothing_is_put_out(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    data = tmp_path / "data"
+    settings = ServiceSettings(
+        data=data, database=default_database(data), port=free_port(), workers=0, tls_cert=certificate, tls_key=key
+    )
+    with prepare(settings) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            until(lambda: server.started)
+            for begun in (b"", b"\x16\x03\x01\x02\x00\x01"):
+                with socket.create_connection(("127.0.0.1", settings.port)) as client:
+                    # asyncio's own limit is 60 s.
+                    client.settimeout(HEADERS_S + 30.0)
+                    client.sendall(begun)
+                    assert client.recv(100) == b""
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+BIG = bytes(2**16)
+
+
 async def counts_bodies(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the size of the request's body."""
+    """Answers with the size of the request's body; to a GET, with many zeros."""
     if scope["type"] != "http":
+        return
+    if scope["method"] == "GET":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(200):
+            await send({"type": "http.response.body", "body": BIG, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
         return
     size, more = 0, True
     while more:
@@ -62,18 +113,24 @@ async def counts_bodies(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+def small(monkeypatch: pytest.MonkeyPatch) -> Generator[uvicorn.Server]:
     """A small server of this process with short limits."""
     monkeypatch.setattr(connections, "HEADERS_S", 0.5)
     monkeypatch.setattr(connections, "BODY_S", 0.5)
+    monkeypatch.setattr(connections, "READ_S", 0.5)
     config = uvicorn.Config(counts_bodies, port=free_port(), http=PatientProtocol, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)
-    yield config.port
+    yield server
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def port(small: uvicorn.Server) -> int:
+    return small.config.port
 
 
 ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
@@ -107,3 +164,29 @@ def test_who_is_quick_enough_is_served_for_as_long_as_it_takes(port: int) -> Non
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
             assert client.post("/", content=b"abcd").text == "4"
+
+
+def asking_for_much(port: int) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", port))
+    client.settimeout(90.0)
+    client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    return client
+
+
+def test_who_does_not_read_its_answer_is_put_out(small: uvicorn.Server) -> None:
+    with asking_for_much(small.config.port):
+        until(lambda: small.server_state.connections)
+        until(lambda: not small.server_state.connections)
+
+
+def test_who_reads_slowly_gets_all(small: uvicorn.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READ_S", 1.0)
+    with asking_for_much(small.config.port) as client:
+        size, began = 0, time.monotonic()
+        while chunk := client.recv(2**16):
+            size += len(chunk)
+            if time.monotonic() - began < 4.0:
+                nap()
+    assert size > 200 * len(BIG)

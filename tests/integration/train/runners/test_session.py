@@ -55,6 +55,17 @@ def logged(folder: Path) -> list[int]:
     return [int(row["iteration"]) for row in rows(folder)]
 
 
+class CutOffError(BaseException):
+    """The end of a process before its first iteration was done."""
+
+
+class CutOff(Trainer):
+    """A trainer whose process ends in its first iteration."""
+
+    def train_iteration(self) -> IterationStats:
+        raise CutOffError
+
+
 class SendAt:
     """Sends this process a signal when an iteration is done."""
 
@@ -101,18 +112,23 @@ class TestEnd:
         session.run(trainer(iterations=3), tmp_path, resume=True)
         lost = float(rows(tmp_path)[-1]["seconds"])
         (tmp_path / "checkpoint.pt").write_bytes(kept)
+        # A second kill, before the first row: the log was begun anew, and tells nothing of the lost iterations.
+        with pytest.raises(CutOffError):
+            session.run(CutOff(trainer().task, CONFIG), tmp_path, resume=True)
+        assert logged(tmp_path) == [1]
         outcome = session.run(trainer(), tmp_path, resume=True, time_budget_s=lost)
-        assert outcome.iterations == 2
-        assert outcome.seconds > lost
-        assert logged(tmp_path) == [1, 2]
+        assert (outcome.iterations, outcome.seconds) == (1, lost)
 
-    def test_a_budget_counts_the_time_before_a_resume(self, tmp_path: Path) -> None:
+    def test_a_used_budget_trains_no_further(self, tmp_path: Path) -> None:
         session.run(trainer(iterations=2), tmp_path)
         spent = read_checkpoint(tmp_path)["seconds"]
-        outcome = session.run(trainer(), tmp_path, resume=True, time_budget_s=spent)
-        assert outcome.iterations == 3
-        assert "time budget" in outcome.reason
-        assert outcome.reason.endswith(f"; {spent:.0f} s of training before this session count, so give more")
+        for _ in range(2):
+            outcome = session.run(trainer(), tmp_path, resume=True, time_budget_s=spent)
+            assert (outcome.iterations, outcome.seconds) == (2, spent)
+            assert outcome.reason == (
+                f"time budget of {spent:g} s used; {spent:.0f} s of training before this session count, so give more"
+            )
+        assert logged(tmp_path) == [1, 2]
 
     def test_all_iterations(self, tmp_path: Path) -> None:
         outcome = session.run(trainer(iterations=2), tmp_path)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,9 @@ from tests.support.workflow_runs import PROGRAM, SIX, endless, no_process_of, ru
 from physai.sdk.cli.main import main
 from physai.sdk.contract.schema import schema_text
 from physai.train.stages.places.here import Here
+from physai.train.stages.places.place import disk_problem
 from physai.train.stages.places.resources import Limits
-from physai.train.stages.runner import WorkflowRun
+from physai.train.stages.runner import WorkflowRun, log_tail
 from physai.train.stages.store import Store
 from physai.train.stages.workflow_file import load_workflow
 
@@ -172,6 +174,48 @@ def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
     assert "columns.yaml, which is not in 'recordings/01.csv'" in refused.stderr
 
 
+MODEL = (
+    '<mujoco><compiler meshdir="{}"/><asset><mesh name="a" file="a.stl"/></asset>'
+    '<worldbody><body><joint name="j"/><geom type="mesh" mesh="a"/></body></worldbody></mujoco>'
+)
+
+
+@pytest.mark.slow
+def test_what_a_stage_read_outside_its_inputs_decides_whether_it_runs_again(tmp_path: Path) -> None:
+    """A mesh that MuJoCo reads by an absolute path, which Python does not open."""
+    source, data = tmp_path / "source", tmp_path / "data"
+    for folder in (source, data):
+        folder.mkdir()
+    (source / "arm.xml").write_text(MODEL.format(data))
+    stage: dict[str, Any] = {
+        "command": ["robots", "check", "${inputs.arm}", "--json"],
+        "inputs": {"arm": {"path": "arm.xml"}},
+        "stdout": "said",
+        "outputs": {"said": "said.json"},
+        "exit_codes": [0, 1],
+    }
+    workflow = load_workflow(write_workflow(source / "workflow.yaml", {"check": stage}))
+    said: list[str] = []
+
+    def state() -> str:
+        (report,) = WorkflowRun(workflow, source, Store(source / "run"), Here(Limits()), said.append).run()
+        assert report.state in ("done", "cached"), report
+        return report.state
+
+    write_tetrahedron(data / "a.stl", 0.1)
+    assert [state(), state()] == ["done", "cached"]
+    assert any(f"check: read 1 file outside its inputs, such as {data / 'a.stl'}" in line for line in said), said
+    write_tetrahedron(data / "a.stl", 0.2)
+    assert [state(), state()] == ["done", "cached"]
+
+
+def write_tetrahedron(path: Path, side: float) -> None:
+    corners = [(0.0, 0.0, 0.0), (side, 0.0, 0.0), (0.0, side, 0.0), (0.0, 0.0, side)]
+    faces = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
+    triangles = b"".join(struct.pack("<12fH", 0, 0, 0, *sum((corners[i] for i in face), ()), 0) for face in faces)
+    path.write_bytes(bytes(80) + struct.pack("<I", len(faces)) + triangles)
+
+
 def test_what_a_stage_is_given_can_be_removed_and_does_not_hold_the_results(tmp_path: Path) -> None:
     """Folders of a read-only input are copied with modes that let the next attempt replace them."""
     (tmp_path / "in" / "deep").mkdir(parents=True)
@@ -321,6 +365,41 @@ def test_what_cannot_run_here_is_refused_before_anything_runs(
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert not list((tmp_path / "run").glob("logs/*"))
+
+
+def test_a_message_repeats_whole_words_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("mistaken " * 100)
+    assert log_tail(log) == " ".join(["…", *["mistaken"] * 44])
+    log.write_text("a few words\n")
+    assert log_tail(log) == "a few words"
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    write_contract(folder / "a.json", "one")
+    file = write_workflow(folder / "workflow.yaml", {"a": SIX["a"]})
+    assert [states(run(file)), states(run(file))] == [{"a": "done"}, {"a": "cached"}]
+
+
+def test_a_folder_that_does_not_fit_on_the_disk_is_one_line(tmp_path: Path) -> None:
+    disk, source = tmp_path / "disk", tmp_path / "source"
+    for folder in (disk, source):
+        folder.mkdir()
+    for name in ("a", "b", "c"):
+        (source / name).write_bytes(bytes(40_000))
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        with pytest.raises(shutil.Error) as caught:
+            shutil.copytree(source, disk / "copy")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    copied = re.escape(str(disk / "copy"))
+    assert re.fullmatch(
+        rf"{copied}/[abc]: no space left on device \(and 1 more\)", disk_problem(caught.value, tmp_path)
+    )
 
 
 def test_a_full_disk_fails_the_stage_and_leaves_no_result(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ Read = Callable[[Path, dict[str, bytes]], None]
         ('gravity="0 0 1e300"', "<option> gravity is 1e+300 m/s², it must lie in -100 … 100 m/s²"),
         ('gravity="0 0 -9.81" density="-1"', "<option> density is -1 kg/m³, it must lie in 0 … 20000 kg/m³"),
         ('impratio="0"', "<option> impratio is 0, it must lie in 0.001 … 1e+06"),
+        ('iterations="-5"', "<option> iterations is -5, it must lie in 0 … 10000"),
+        ('sdf_iterations="-1"', "<option> sdf_iterations is -1, it must lie in 0 … 1000"),
     ],
 )
 def test_options_without_sense_are_refused_with_value_and_bound(
@@ -80,7 +82,26 @@ def test_options_without_sense_are_refused_with_value_and_bound(
     assert says in str(refused.value)
 
 
-@pytest.mark.parametrize("name", RANGES)
+@WAYS
+@pytest.mark.parametrize(
+    ("visual", "says"),
+    [
+        ('<global offwidth="100000"/>', "<visual> global offwidth is 100000 pixels, it must lie in 1 … 8192 pixels"),
+        ('<quality shadowsize="1000000"/>', "<visual> quality shadowsize is 1e+06 pixels"),
+        ('<quality numslices="-1"/>', "<visual> quality numslices is -1"),
+        ('<map znear="nan"/>', "znear"),
+        ('<scale com="1e30"/>', "<visual> scale com is 1e+30"),
+    ],
+)
+def test_visual_sizes_without_sense_are_refused_too(tmp_path: Path, read: Read, visual: str, says: str) -> None:
+    model = MODEL.format(option="", asset="").replace("<worldbody>", f"<visual>{visual}</visual><worldbody>", 1)
+    with pytest.raises(ModelError) as refused:
+        read(tmp_path, {"arm.xml": model.encode()})
+    assert says in str(refused.value)
+
+
+# MuJoCo refuses what is no whole number where it wants one.
+@pytest.mark.parametrize("name", [n for n in RANGES if not isinstance(getattr(mujoco.MjSpec().option, n), int)])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e300])
 def test_every_option_has_to_be_finite_and_in_its_range(name: str, value: float) -> None:
     options: Any = mujoco.MjSpec().option

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs import queue as queue_module
-from physai.sim.service.jobs.queue import ENDED, MAX_CRASHES, Artefact, Claim, JobQueue
+from physai.sim.service.jobs.queue import ENDED, MAX_CRASHES, Artefact, Claim, JobQueue, Line
 from physai.sim.service.problems import ProblemError
 
 
@@ -71,7 +71,7 @@ class QueueMachine(RuleBasedStateMachine):
     def report(self, data: st.DataObject) -> None:
         claim = data.draw(st.sampled_from(self.claims))
         held, cancel = self._holds(claim), self.queue.get(claim.job_id)["cancel_requested"]
-        assert self.queue.report(claim, ["working"]) == (cancel if held else None)
+        assert self.queue.report(claim, [Line("working", 1.0)]) == (cancel if held else None)
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), crashed=st.booleans())
@@ -171,11 +171,24 @@ def test_events_tell_a_jobs_story(queue: JobQueue) -> None:
     job = queue.submit("train", {})
     claim = queue.claim("a")
     assert claim is not None
-    queue.report(claim, ["half way"])
+    queue.report(claim, [Line("half way", 1.0)])
     queue.end(claim, "succeeded")
     events = queue.events(job)
     assert [event["text"] for event in events] == ["queued", "running, attempt 1", "half way", "succeeded"]
     assert queue.events(job, after=events[2]["id"]) == events[3:]
+
+
+def test_lines_are_stored_once_though_the_answer_to_a_report_was_lost(queue: JobQueue) -> None:
+    job = queue.submit("train", {})
+    claim = queue.claim("a")
+    assert claim is not None
+    # Twice the same text is two lines, and what came before the report is not looked at.
+    lines = [Line("step", 1.0), Line("step", 2.0), Line("x" * 3000, 3.0)]
+    queue.report(claim, lines[:1])
+    queue.report(claim, lines[1:])
+    queue.report(claim, [*lines[1:], Line("end", 4.0)], again=True)
+    texts = [event["text"] for event in queue.events(job) if event["kind"] == "progress"]
+    assert texts == ["step", "step", "x" * 2000, "end"]
 
 
 def test_all_jobs_are_listed_page_by_page_also_of_one_moment(queue: JobQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,19 @@ def test_tables_of_an_older_version_are_brought_up_to_date(tmp_path: Path) -> No
     jobs = JobQueue(open_database(url))
     assert [job["id"] for job in jobs.validations(["a" * 64])] == ["0" * 16]
     assert [job["id"] for job in jobs.all()] == [f"{1:016d}", "0" * 16]
+
+
+def test_tables_of_a_newer_version_are_refused_in_one_sentence(tmp_path: Path, engine: Engine) -> None:
+    with engine.begin() as connection:
+        (before,) = connection.exec_driver_sql("SELECT version_num FROM alembic_version").one()
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(PhysaiError) as refused:
+        open_database(f"sqlite:///{tmp_path}/service.db")
+    assert str(refused.value) == (
+        f"database sqlite:///{tmp_path}/service.db has tables of version 9999, and physai "
+        f"{metadata.version('physai-sdk')} knows those up to version {before}: a newer physai has used it; install "
+        "that one again, or restore a backup of database and data folder from before it"
+    )
 
 
 def test_jobs_do_not_go_to_an_empty_folder(tmp_path: Path, engine: Engine) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from tests.support.contract_workflows import write_workflow
 
+from physai.sim.robots.loader import load_robot
 from physai.sim.robots.urdf import MESH_SUFFIXES
+from physai.sim.twin.twin import moved_twin, nominal_twin, save_twin
+from physai.train.stages import model_files
 from physai.train.stages.lint import lint, require_sound
 from physai.train.stages.workflow_file import WorkflowError, load_workflow
 
@@ -215,6 +218,13 @@ def test_a_robot_is_an_input_with_its_meshes(given: str, sound: bool, model: str
 @pytest.mark.parametrize(
     ("given", "beside", "sound"),
     [
+        ("rec/policy.onnx", "policy.int8.onnx", False),
+        ("rec/policy.int8.onnx", "policy.onnx", False),
+        ("rec/data_measured_x.csv", "data_desired_x.csv", False),
+        ("rec/data_measured_x.csv", "data_desired_y.csv", True),
+        ("rec/01.parquet", "meta/info.json", False),
+        ("rec", "meta/info.json", True),
+        ("rec/data", "meta/info.json", False),
         ("rec/01.csv", "columns.yaml", False),
         ("rec/01.csv", "01.columns.yaml", False),
         ("rec/01.csv", "02.columns.yaml", True),
@@ -226,12 +236,69 @@ def test_a_robot_is_an_input_with_its_meshes(given: str, sound: bool, model: str
 def test_what_is_read_beside_an_input_belongs_to_it(given: str, beside: str, sound: bool, tmp_path: Path) -> None:
     """A stage does not see it, and a change of it would not run the stage again."""
     (tmp_path / "rec").mkdir()
-    for name in ("01.csv", "policy.onnx", beside):
-        (tmp_path / "rec" / name).touch()
+    for name in ("01.csv", "policy.onnx", "policy.int8.onnx", given.partition("/")[2], "data/1.parquet", beside):
+        (tmp_path / "rec" / name).parent.mkdir(exist_ok=True)
+        if name != "data":
+            (tmp_path / "rec" / (name or "01.csv")).touch()
+    for name in {"policy.onnx", "policy.int8.onnx"} - {Path(given).name, beside}:
+        (tmp_path / "rec" / name).unlink()
     stages = copy.deepcopy(SOUND)
     stages["calibrate"]["inputs"]["log"] = {"path": given}
     found = [message for _, _, message in findings(tmp_path, stages)]
     assert found == [] if sound else (f"{beside}, which is not in '{given}'" in found[0] and len(found) == 1), found
+
+
+INCLUDING = '<mujoco><compiler meshdir="{folder}"/><include file="part.mjcf"/></mujoco>'
+PART = '<mujocoinclude><asset><mesh file="link.stl"/></asset></mujocoinclude>'
+XACRO = '<robot xmlns:xacro="http://ros.org/wiki/xacro"><xacro:include filename="{}"/></robot>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "other"),
+    [
+        ("arm.xml", INCLUDING, "link.stl"),
+        ("arm.xml", '<mujoco><include file="{folder}/other.xml"/></mujoco>', "other.xml"),
+        ("arm.xml", '<mujoco><asset><texture fileback="{folder}/sky.png"/></asset></mujoco>', "sky.png"),
+        ("arm.urdf.xacro", XACRO.format("{folder}/macros.xacro"), "macros.xacro"),
+        ("arm.urdf.xacro", XACRO.format("../outside/macros.xacro"), "macros.xacro"),
+        ("arm.urdf.xacro", XACRO.format("$(find outside)/macros.xacro"), "macros.xacro"),
+    ],
+)
+def test_what_a_model_names_elsewhere_is_found(name: str, text: str, other: str, tmp_path: Path) -> None:
+    """Also in files that it includes, and by absolute paths."""
+    outside = tmp_path / "outside"
+    for folder in (outside, tmp_path / "arm"):
+        folder.mkdir()
+    for file in ("link.stl", "other.xml", "sky.png", "macros.xacro"):
+        (outside / file).touch()
+    (tmp_path / "arm" / name).write_text(text.replace("{folder}", str(outside)))
+    (tmp_path / "arm" / "part.mjcf").write_text(PART)
+    stages = copy.deepcopy(SOUND)
+    stages["train"]["inputs"]["robot"] = {"path": "arm"}
+    ((_, rule, message),) = findings(tmp_path, stages)
+    assert rule == "inputs"
+    assert f"{tmp_path / 'arm' / name} is read with {outside / other}, which is not in 'arm'" in message
+
+
+def test_a_twin_is_an_input_with_its_robot(tmp_path: Path) -> None:
+    (tmp_path / "arm.xml").write_bytes(load_robot("so101").path.read_bytes())
+    (tmp_path / "twins").mkdir()
+    save_twin(moved_twin(nominal_twin(load_robot(tmp_path / "arm.xml")), tmp_path / "twins"), tmp_path / "twins/t.json")
+    stages = copy.deepcopy(SOUND)
+    stages["train"]["inputs"]["twin"] = {"path": "twins"}
+    ((_, _, message),) = findings(tmp_path, stages)
+    assert f"t.json is read with {tmp_path / 'arm.xml'}, which is not in 'twins'" in message
+
+
+def test_more_files_than_are_looked_at_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "MAX_FILES", 3)
+    (tmp_path / "arm").mkdir()
+    for number in range(4):
+        (tmp_path / "arm" / f"{number}.urdf").write_text(URDF.format("x.stl"))
+    stages = copy.deepcopy(SOUND)
+    stages["train"]["inputs"]["robot"] = {"path": "arm"}
+    ((_, _, message),) = findings(tmp_path, stages)
+    assert "'arm' has more than 3 files" in message
 
 
 def test_a_model_whose_meshes_are_missing_or_names_no_file_can_have_is_an_input(tmp_path: Path) -> None:

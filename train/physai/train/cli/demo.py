@@ -1,6 +1,7 @@
 """`physai demo`: the whole workflow on one computer: calibrate, train, export, validate, sign, install, run, film."""
 
 import argparse
+import importlib
 import json
 import os
 import shlex
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.base.extras import DISTRIBUTION
 from physai.sdk.base.file_names import POLICY_FILE
 from physai.sdk.cli.command import CliCommand
 from physai.train.cli.demo_drive import drive, driven_text
@@ -58,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the steps, each a `physai` verb that a user can run alone."""
     if not arguments.time_budget_s > 0.0:
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
+    _require_torch()
     folder: Path = arguments.out / arguments.task
     if folder.exists():
         _keep_old(folder)
@@ -77,8 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     _step("6 of 8: signing the bundle, and installing it as on a robot")
     installed = _install(folder, verdict)
     driven: dict[str, Any] = {}
-    if "root" in installed:
-        _step(f"7 of 8: driving a virtual robot in another process over DDS, for {DRIVE_S:g} s")
+    _step(f"7 of 8: driving a virtual robot in another process over DDS, for {DRIVE_S:g} s")
+    if "root" not in installed:
+        print(f"skipped, since no policy is installed ({installed['robot']})", file=sys.stderr)
+    else:
         driven = {"driven": drive(arguments.task, twin, Path(installed["root"]), DRIVE_S)}
     _step("8 of 8: rendering a video")
     film = arguments.out / f"{arguments.task}.mp4"
@@ -91,6 +96,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_summary(summary)
     return 0
+
+
+def _require_torch() -> None:
+    """Raises MissingExtraError now, instead of after the minutes of the steps that need no torch."""
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"physai demo trains, which needs torch: pip install '{DISTRIBUTION}[train]'"
+        ) from error
 
 
 def _twin(task: str, folder: Path) -> Path | None:

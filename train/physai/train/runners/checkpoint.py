@@ -184,7 +184,10 @@ def read_state(path: Path) -> dict[str, Any]:
         CheckpointError: it is missing, damaged, too large or of another format.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path.parent} has no {path.name}; the run ended before the first one was saved")
+        raise CheckpointError(
+            f"{path.parent} has no {path.name}; the run ended before the first one was saved; start it again with "
+            f"--out {path.parent}"
+        )
     if path.stat().st_size > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes, the limit is {MAX_CHECKPOINT_BYTES}")
     try:

@@ -111,8 +111,12 @@ def run(
     ranks = trainer.ranks
     if resume:
         restore_checkpoint(trainer, folder)
-        # Iterations after the checkpoint are repeated; their time was spent all the same.
-        trainer.seconds = max(trainer.seconds, ranks.first(lambda: logged_seconds(folder)))
+        spent_s = ranks.first(lambda: logged_seconds(folder))
+        if spent_s > trainer.seconds:
+            # Iterations after the checkpoint are repeated; their time was spent all the same. Saved now, because the
+            # rows that tell of it are dropped below, and this session may be killed before it logs one.
+            trainer.seconds = spent_s
+            save_checkpoint(trainer, folder)
     if ranks.leads:
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
     with ExitStack() as stack:
@@ -137,6 +141,21 @@ def run(
     return outcome
 
 
+def budget_used(time_budget_s: float | None, seconds: float, begun_s: float) -> str | None:
+    """Reason to end a run whose time budget is used up, else None.
+
+    Args:
+        time_budget_s: training time after which to stop [s]; None for no limit.
+        seconds: training time of all sessions [s].
+        begun_s: that of the sessions before this one [s].
+    """
+    if time_budget_s is None or seconds < time_budget_s:
+        return None
+    reason = f"time budget of {time_budget_s:g} s used"
+    before = f"; {begun_s:.0f} s of training before this session count, so give more"
+    return reason + before if begun_s >= time_budget_s else reason
+
+
 def _loop(
     trainer: Trainer,
     folder: Path,
@@ -154,7 +173,14 @@ def _loop(
     reason = "all iterations done"
     if not ranks.first((folder / CHECKPOINT_FILE).exists):
         save_checkpoint(trainer, folder)
+
+    def used_up() -> str | None:
+        return budget_used(time_budget_s, trainer.seconds, begun_s)
+
     while trainer.iteration < config.iterations:
+        if (used := used_up()) is not None:
+            reason = used
+            break
         try:
             stats = trainer.train_iteration()
         except ClusterError:
@@ -170,12 +196,7 @@ def _loop(
         if stop is not None and (asked := stop()) is not None:
             reason = asked
             break
-        if time_budget_s is not None and trainer.seconds >= time_budget_s:
-            reason = f"time budget of {time_budget_s:g} s used"
-            if begun_s >= time_budget_s:
-                reason += f"; {begun_s:.0f} s of training before this session count, so give more"
-            break
-        if scheduler.due(stats.success, trainer.seconds):
+        if used_up() is None and scheduler.due(stats.success, trainer.seconds):
             start = trainer.seconds
             success, spent_s = ranks.first(lambda: _judge(trainer))
             # Evaluations count as training time, in the budget as in what is reported.

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from physai.sdk.base.errors import UnknownNameError, unknown_name
 from physai.train.stages.command_words import parsed_words, word_problems
 from physai.train.stages.model import Image, Member, Platform, Stage, Workflow
-from physai.train.stages.model_files import named_outside
+from physai.train.stages.model_files import named_outside, surplus
 from physai.train.stages.placeholders import placeholders
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
@@ -120,6 +120,11 @@ def _inputs(workflow: Workflow, stage: Stage, folder: Path | None) -> Iterator[s
                 yield f"input {name}: there is no {folder / given.path}"
             elif not (folder / given.path).resolve().is_relative_to(folder.resolve()):
                 yield f"input {name}: {given.path!r} links out of the folder of the workflow file; copy it there"
+            if (most := surplus(folder / given.path)) is not None:
+                yield (
+                    f"input {name}: {given.path!r} has more than {most} files; what the others are read with "
+                    "is not checked: name a smaller folder, or pack them into fewer files"
+                )
             for model, other in named_outside(folder / given.path):
                 yield (
                     f"input {name}: {model} is read with {other}, which is not in {given.path!r}, so the stage does "

@@ -1,6 +1,6 @@
-"""Files that are read with an input and are outside it: not in the key of a stage, which does not see them.
+"""Files that are read with an input and are outside it, so that a stage does not see them.
 
-Meshes of a robot's model, the column map beside a recording, the golden answers beside a policy.
+Each reader says itself what it looks for beside a file: see `read_with` of recordings and `named_files` of models.
 """
 
 import os
@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from physai.sdk.base.errors import ModelError
-from physai.sdk.policy.header import GOLDEN_FILE
+from physai.sdk.base.file_names import GOLDEN_FILE, POLICY_FILE
 
-_SUFFIXES = (".urdf", ".xml")
-MAX_MODELS = 50
-"""Maximum number of model files of a folder that are looked at."""
-_FOLDERS = ("meshdir", "texturedir", "assetdir")
+_MODELS = (".urdf", ".xml", ".xacro")
+MAX_FILES = 10_000
+"""Maximum number of files of a folder that are looked at."""
 
 
 def named_outside(given: Path) -> Iterator[tuple[Path, Path]]:
@@ -24,47 +22,48 @@ def named_outside(given: Path) -> Iterator[tuple[Path, Path]]:
         given: file or folder of the input.
     """
     inside = given.resolve()
-    if given.is_file():
-        yield from ((given, path) for path in _beside(given))
-    for model in _models(given):
-        for candidates in _named(model):
+    said: set[Path] = set()
+    for file in _files(given):
+        for candidates in _read_with(file):
             # Of the places where a file may be, the first counts.
-            found = next((path for path in candidates if os.path.isfile(path)), None)
-            if found is not None and not found.resolve().is_relative_to(inside):
-                yield model, found.resolve()
+            found = next((path.resolve() for path in candidates if os.path.isfile(path)), None)
+            if found is not None and not found.is_relative_to(inside):
+                if found not in said:
+                    yield file, found
+                said.add(found)
                 break
 
 
-def _beside(file: Path) -> Iterator[Path]:
-    """Files that verbs look for beside a recording or a policy."""
-    from physai.sim.logs.readers.find_map import map_file_beside
-
-    if file.suffix == ".onnx":
-        golden = file.with_name(GOLDEN_FILE)
-        if golden.is_file():
-            yield golden
-    elif (found := map_file_beside(file)) is not None:
-        yield found
+def surplus(given: Path) -> int | None:
+    """Number of files of a folder that `named_outside` looks at, if it has more."""
+    found = next(islice(_walked(given), MAX_FILES, None), None) if given.is_dir() else None
+    return None if found is None else MAX_FILES
 
 
-def _models(given: Path) -> list[Path]:
-    found = given.rglob("*") if given.is_dir() else iter([given])
-    return list(islice((path for path in found if path.suffix.lower() in _SUFFIXES and path.is_file()), MAX_MODELS))
+def _files(given: Path) -> Iterable[Path]:
+    return islice(_walked(given), MAX_FILES) if given.is_dir() else [given]
 
 
-def _named(model: Path) -> Iterator[Iterable[Path]]:
-    """Where each file may be that a model reads."""
-    from physai.sim.robots.urdf import mesh_paths
-    from physai.sim.robots.xmlfile import read_xml
+def _walked(folder: Path) -> Iterator[Path]:
+    return (Path(path) / name for path, _, names in os.walk(folder) for name in names)
 
-    try:
-        root = read_xml(model).root
-    except ModelError:
-        # The stage says why.
-        return
-    if root.tag == "robot":
-        yield from (mesh_paths(model, mesh.get("filename", "")) for mesh in root.iter("mesh"))
-    elif root.tag in ("mujoco", "mujocoinclude"):
-        folders = ["", *(folder for one in root.iter("compiler") for key in _FOLDERS if (folder := one.get(key)))]
-        for value in (value for one in root.iter() for key, value in one.items() if value and key.startswith("file")):
-            yield [model.parent / folder / value for folder in folders]
+
+def _read_with(file: Path) -> Iterator[Iterable[Path]]:
+    """For each file that is read with this one, where it may be."""
+    from physai.sim.gates.execution.subject import QUANTISED_FILE
+    from physai.sim.logs.reader import read_with
+    from physai.sim.robots.named_files import named_files
+    from physai.sim.twin.twin import robot_file
+
+    suffix = file.suffix.lower()
+    if suffix in _MODELS:
+        yield from named_files(file)
+    elif suffix == ".onnx":
+        yield [file.with_name(GOLDEN_FILE)]
+        # Gates judge the two files of an export together.
+        if file.name in (POLICY_FILE, QUANTISED_FILE):
+            yield [file.with_name(POLICY_FILE if file.name == QUANTISED_FILE else QUANTISED_FILE)]
+    else:
+        if suffix == ".json" and (robot := robot_file(file)) is not None:
+            yield [robot]
+        yield from ([path] for path in read_with(file))

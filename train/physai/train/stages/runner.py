@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from physai.train.stages.content import content_hash, output_hash
 from physai.train.stages.model import Stage, Workflow
-from physai.train.stages.places.place import Ended, Given, Place
+from physai.train.stages.places.place import Ended, Given, Place, disk_problem
+from physai.train.stages.reads import ABSENT, NOTE, noted_reads, shown
 from physai.train.stages.store import OUTPUTS_FOLDER, Result, Store, stage_key
 from physai.train.stages.workflow_file import WorkflowError, in_order
 
@@ -230,7 +231,7 @@ class WorkflowRun:
             if stage.stdout is not None:
                 # The folder with this output goes away, and the reason is often in it.
                 _append_end(ready.fresh / OUTPUTS_FOLDER / stage.outputs[stage.stdout].path, log)
-            raise WorkflowError(f"{how}, expected {accepted}; {log} ends with: {_tail(log)}")
+            raise WorkflowError(f"{how}, expected {accepted}; {log} ends with: {log_tail(log)}")
         hashes: dict[str, str] = {}
         for output, written in stage.outputs.items():
             if not os.path.lexists(ready.fresh / OUTPUTS_FOLDER / written.path):
@@ -242,7 +243,24 @@ class WorkflowRun:
                     f"its input {key} changed while it ran ({given.path}); if it writes there itself, declare an "
                     f"output with `copy_of: {key}`"
                 )
-        return Result(key=ready.key, stage=ended.stage, exit_code=code, seconds=ended.seconds, hashes=hashes)
+        return Result(
+            key=ready.key,
+            stage=ended.stage,
+            exit_code=code,
+            seconds=ended.seconds,
+            hashes=hashes,
+            outside=self._read_outside(ended.stage, ready.fresh / NOTE),
+        )
+
+    def _read_outside(self, name: str, note: Path) -> dict[str, str]:
+        outside = noted_reads(note)
+        note.unlink(missing_ok=True)
+        if found := [path for path, content in outside.items() if content != ABSENT]:
+            self._say(
+                f"{name}: read {len(found)} file{'s'[: len(found) > 1]} outside its inputs, such as {shown(found[0])}, "
+                "which another computer or a cluster may not have; name a folder with all that it reads as its input"
+            )
+        return outside
 
     def _fail(self, ended: Ended, ready: _Ready, message: str) -> None:
         name = ended.stage
@@ -287,9 +305,7 @@ class WorkflowRun:
 
     def _one_line(self, error: OSError | WorkflowError) -> str:
         if isinstance(error, OSError):
-            # Of a copy, the file that was to be written; a write into an open file names none.
-            file = error.filename2 or error.filename or self._store.folder
-            return f"{file}: {(error.strerror or str(error)).lower()}"
+            return disk_problem(error, self._store.folder)
         return str(error)
 
     def _report(self, report: StageReport) -> None:
@@ -305,7 +321,11 @@ def _append_end(printed: Path, log: Path) -> None:
         target.write(source.read())
 
 
-def _tail(log: Path) -> str:
+def log_tail(log: Path) -> str:
+    """The end of a log in one line."""
     with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _LOG_TAIL))
-        return " ".join(file.read().decode("utf-8", errors="replace").split())
+        skipped = max(0, log.stat().st_size - _LOG_TAIL)
+        file.seek(skipped)
+        words = file.read().decode("utf-8", errors="replace").split()
+    # The first word was cut; a single one has no better place.
+    return " ".join(["…", *words[1:]] if skipped and len(words) > 1 else words)

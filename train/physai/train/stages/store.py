@@ -18,6 +18,7 @@ from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.train.stages.content import output_hash
 from physai.train.stages.model import Stage
+from physai.train.stages.reads import current
 from physai.train.stages.shared_cache import SharedCache
 from physai.train.stages.workflow_file import WorkflowError
 
@@ -38,6 +39,8 @@ class Result(BaseModel):
     """How long the successful attempt took [s]."""
     hashes: dict[str, str]
     """Hash of every output by name."""
+    outside: dict[str, str] = {}
+    """Hash of every file that the stage read outside its inputs, by quoted path; see `reads`."""
 
 
 _RESULT_FILE = DocumentKind(
@@ -109,7 +112,10 @@ class Store:
         return self._cache / key / OUTPUTS_FOLDER / path
 
     def find(self, key: str, stage: Stage) -> Result | None:
-        """The result for a key if it is complete and its outputs have their hashes; a broken one is removed."""
+        """The result for a key if it is complete and its outputs have their hashes; any other is removed.
+
+        The files that the stage read outside its inputs must have theirs, too.
+        """
         folder = self._cache / key
         if not os.path.lexists(folder) and not self._pulled(key):
             return None
@@ -119,7 +125,8 @@ class Store:
             hashes = {
                 name: output_hash(folder, f"{OUTPUTS_FOLDER}/{output.path}") for name, output in stage.outputs.items()
             }
-            if result.key == key and result.hashes == hashes and not folder.is_symlink():
+            same = result.outside == current(result.outside)
+            if result.key == key and result.hashes == hashes and not folder.is_symlink() and same:
                 return result
         self._set_aside(key)
         return None

@@ -11,14 +11,14 @@ import torch
 from physai.sdk.base.errors import CheckpointError, TaskError
 from physai.sdk.contract.diff import require_same
 from physai.sdk.contract.io import parse_contract
-from physai.sdk.policy.team_record import MEMBER_KEY, TEAM_KEY
+from physai.sdk.policy.team_record import MEMBER_KEY, TEAM_KEY, holds_team
 from physai.sim.tasks.registry import BUILT_IN
 from physai.sim.teams.registry import save_team, team_of
 from physai.sim.teams.team import Team
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import MISFIT, brief, read_state, run_id, save_policy, write_state
 from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
-from physai.train.runners.reporting import CsvSink, draw_learning_curve
+from physai.train.runners.reporting import CsvSink, draw_learning_curve, logged_seconds
 from physai.train.runners.run_config import (
     RunTaskSource,
     begin_run,
@@ -28,7 +28,14 @@ from physai.train.runners.run_config import (
     training_alone,
 )
 from physai.train.runners.runner import IterationStats, learner_threads
-from physai.train.runners.session import STOPPED, StopRequest, TrainingOutcome, record_of, stop_on_signal
+from physai.train.runners.session import (
+    STOPPED,
+    StopRequest,
+    TrainingOutcome,
+    budget_used,
+    record_of,
+    stop_on_signal,
+)
 from physai.train.runners.summary import OUTCOME_FILE, save_outcome
 from physai.train.teams.trainer import TeamTrainer
 
@@ -73,7 +80,9 @@ def train_team(
                 f"member {name}: the task {task.name} is not built in, so a run folder could not name it; train with "
                 "physai.train.TeamTrainer and export its graphs"
             )
-    require_no_run(folder, resumable=True)
+    # A run that was killed before its first checkpoint begins anew.
+    if (folder / TEAM_CHECKPOINT).exists() or not holds_team(folder):
+        require_no_run(folder, resumable=True)
     for name in team.members:
         require_no_run(folder / name)
     torch.set_num_threads(learner_threads(config))
@@ -121,6 +130,11 @@ def resume_team(
         config = config if iterations is None else replace(config, iterations=iterations)
         torch.set_num_threads(learner_threads(config))
         trainer = _restored(team, folder, config)
+        spent_s = max(logged_seconds(folder / name) for name in team.members)
+        if spent_s > trainer.seconds:
+            # As in `session.run`.
+            trainer.seconds = spent_s
+            _save(trainer, folder)
         _announce(trainer, folder, say)
         for name in team.members:
             begin_session(folder / name, {})
@@ -180,18 +194,22 @@ def _loop(
     config = trainer.config
     scheduler = EvalScheduler(config.stop_at_success, config.eval_min_success)
     success, reason = None, "all iterations done"
-    saved_s = trainer.seconds
+    begun_s = saved_s = trainer.seconds
+
+    def used_up() -> str | None:
+        return budget_used(time_budget_s, trainer.seconds, begun_s)
+
     while trainer.iteration < config.iterations:
+        if (used := used_up()) is not None:
+            reason = used
+            break
         stats = trainer.train_iteration()
         for report in reports:
             report(stats)
         if request.requested:
             reason = STOPPED
             break
-        if time_budget_s is not None and trainer.seconds >= time_budget_s:
-            reason = f"time budget of {time_budget_s:g} s used"
-            break
-        if scheduler.due(min(one.success for one in stats.values()), trainer.seconds):
+        if used_up() is None and scheduler.due(min(one.success for one in stats.values()), trainer.seconds):
             begun = time.perf_counter()
             success = trainer.evaluate(EPISODES).success
             start_s = trainer.seconds

@@ -1,5 +1,6 @@
 """Select the column map of a recording: given explicitly, next to it, from its format, or shipped."""
 
+from contextlib import suppress
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,16 @@ def map_file_beside(path: Path) -> Path | None:
     # A map of this recording precedes the one of its folder.
     candidates += [path.parent / name for name in _FOLDER_MAPS]
     return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def maps_for(path: Path, beside: Path | None) -> list[ColumnMap]:
+    """Return the maps that a recording may be read with: the one beside it, or shipped ones for its name."""
+    if beside is not None:
+        with suppress(LogError):
+            return [load_column_map(beside)]
+        return []
+    name = path.name.lower()
+    return [one for one in _shipped_maps().values() if one.match is not None and fnmatch(name, one.match.file)]
 
 
 def complete_map(path: Path, reading: Reading, given: ColumnMap | None) -> tuple[ColumnMap, bool]:

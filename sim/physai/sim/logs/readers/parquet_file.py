@@ -203,11 +203,14 @@ def float64(column: Any) -> Array:
 
 def _element_names(path: Path) -> dict[str, tuple[str, ...]]:
     """Return the names of each list's elements from the dataset's meta/info.json; empty without one."""
-    for folder in list(path.resolve().parents)[:5]:
-        file = folder / "meta" / "info.json"
-        if file.is_file():
-            return _names_from(file)
-    return {}
+    file = description_file(path)
+    return {} if file is None else _names_from(file)
+
+
+def description_file(path: Path) -> Path | None:
+    """Return the meta/info.json of the LeRobot dataset that a file is of; None if there is none."""
+    files = (folder / "meta" / "info.json" for folder in list(path.resolve().parents)[:5])
+    return next((file for file in files if file.is_file()), None)
 
 
 def _names_from(file: Path) -> dict[str, tuple[str, ...]]:

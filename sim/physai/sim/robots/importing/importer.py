@@ -29,7 +29,7 @@ from physai.sim.robots.importing.mjcf import read_mjcf
 from physai.sim.robots.importing.urdf_joints import link_of
 from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
-from physai.sim.robots.physics_options import check_physics_options
+from physai.sim.robots.physics_options import check_options
 from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, robot_spec
 from physai.sim.robots.urdf import has_shapes, read_urdf
@@ -95,7 +95,7 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             spec = _read(parsed, options, decisions)
-            check_physics_options(source, spec.option)
+            check_options(source, spec)
             robot_spec(_finish(spec, options, decisions), name=robot_name(folder))
             for text in sorted({" ".join(str(warning.message).split()) for warning in caught}):
                 decisions.add("MuJoCo", text)

@@ -11,6 +11,7 @@ import numpy as np
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.names import usable_names
+from physai.sim.robots.named_files import announce_files
 from physai.sim.robots.pictures import check_model_pictures
 
 _JOINT_KEYS = ("joint", "joint1", "joint2", "jointinparent")
@@ -42,6 +43,7 @@ def read_mjcf(
     """
     spec = mujoco.MjSpec.from_file(str(path))
     check_model_pictures(spec, path.parent)
+    announce_files(path)
     if balance:
         spec.compiler.balanceinertia = True
         decisions.add("inertia", "moments that no body has are raised, as asked", "leave out --balance")

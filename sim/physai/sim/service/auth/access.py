@@ -2,9 +2,12 @@
 
 import ipaddress
 import math
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from fastapi import Depends, WebSocket
@@ -18,6 +21,9 @@ from physai.sim.service.settings import Limits
 
 CACHE_S = 5.0
 """How long a revoked token may still work, and a service without tokens overlook the first one [s]."""
+SOON_S = 1.0
+"""How long a request waits for the database to confirm what is known from before [s]."""
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ class Access:
         if self._loopback and not self._has_tokens and now - self._counted_at > CACHE_S:
             known, self._counted_at = self._counted_at > -math.inf, now
             try:
-                self._has_tokens = self._tokens.count() > 0
+                count = _soon(self._tokens.count) if known else self._tokens.count()
+                self._has_tokens = count > 0
             except STORAGE_ERRORS:
                 # Sessions go on in an outage. A token that is created meanwhile counts once the database answers.
                 if not known:
@@ -105,7 +112,13 @@ class Access:
         cached = self._cache.get(token)
         if cached and now - cached[0] < CACHE_S:
             return cached[1]
-        found = self._tokens.find(token)
+        try:
+            found = _soon(lambda: self._tokens.find(token)) if cached else self._tokens.find(token)
+        except STORAGE_ERRORS:
+            if cached is None:
+                raise
+            # Nobody can revoke a token while the database is away.
+            found = cached[1].name, cached[1].scope
         if found is None:
             self._cache.pop(token, None)
             raise ProblemError(401, "bad-token", "the token is unknown, revoked or expired; ask an administrator")
@@ -124,6 +137,24 @@ class Access:
             raise ProblemError(
                 403, "foreign-host", f"host {host[:200]!r} is not this machine; use 127.0.0.1 or localhost"
             )
+
+
+def _soon(ask: Callable[[], Answer]) -> Answer:
+    """Asks the database what is known from before.
+
+    Raises:
+        TimeoutError: it does not answer soon.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="access", daemon=True).start()
+    return answer.result(SOON_S)
 
 
 def _address(url: str) -> SplitResult:

@@ -1,10 +1,14 @@
 """Opens the service's database: SQLite in a file, or PostgreSQL."""
 
+import math
+from importlib import metadata
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, func, select
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from physai.sdk.base.errors import PhysaiError
@@ -21,9 +25,11 @@ def open_database(url: str) -> Engine:
         url: SQLAlchemy URL, `sqlite:///FILE` or `postgresql+psycopg://USER@HOST/NAME`.
 
     Raises:
-        PhysaiError: the URL is malformed, of another kind of database, or nothing answers there.
+        PhysaiError: the URL is malformed, of another kind of database, nothing answers there, or its tables are those
+            of a newer version.
     """
-    engine = connect(url)
+    # To bring many rows up to date, or to wait for another service that does, may take long.
+    engine = connect(url, answer_s=math.inf)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     try:
@@ -31,11 +37,26 @@ def open_database(url: str) -> Engine:
             if engine.dialect.name == "postgresql":
                 # Two services that start at once must not both create the tables.
                 connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            _require_known(connection, config)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     except SQLAlchemyError as error:
         raise PhysaiError(f"database {engine.url.render_as_string()} cannot be used: {_cause(error)}") from error
-    return engine
+    finally:
+        engine.dispose()
+    return connect(url)
+
+
+def _require_known(connection: Connection, config: Config) -> None:
+    script = ScriptDirectory.from_config(config)
+    known = [revision.revision for revision in script.walk_revisions()]
+    for found in MigrationContext.configure(connection).get_current_heads():
+        if found not in known:
+            raise PhysaiError(
+                f"database {connection.engine.url.render_as_string()} has tables of version {found[:40]}, and physai "
+                f"{metadata.version('physai-sdk')} knows those up to version {max(known)}: a newer physai has used it; "
+                "install that one again, or restore a backup of database and data folder from before it"
+            )
 
 
 def _cause(error: SQLAlchemyError) -> str:

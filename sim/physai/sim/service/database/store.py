@@ -20,8 +20,10 @@ _LOCK = 0x70687974
 _SAMPLE = 100
 
 
-def bind_store(engine: Engine, data: Path) -> None:
+def bind_store(engine: Engine, data: Path) -> str:
     """Checks that a data folder and a database belong together; new ones, and those of older versions, are joined.
+
+    Returns the identifier of the store.
 
     Args:
         engine: the database, with its tables.
@@ -41,11 +43,12 @@ def bind_store(engine: Engine, data: Path) -> None:
                 identifier = of_folder or secrets.token_hex(16)
                 write_atomic(data / STORE_FILE, f"{identifier}\n".encode())
                 session.add(StoreRow(id=identifier))
-                return
+                return identifier
     except (SQLAlchemyError, OSError) as error:
         raise PhysaiError(f"{data} and {engine.url.render_as_string()} cannot be used: {error}") from error
     if of_database is None or of_database != of_folder:
         raise _foreign(engine, data, of_database, of_folder)
+    return of_database
 
 
 def require_store(engine: Engine, data: Path) -> None:

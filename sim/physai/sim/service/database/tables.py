@@ -117,6 +117,8 @@ class StoreRow(Base):
     __tablename__ = "store"
 
     id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    holder: Mapped[str | None] = mapped_column(Text)
+    """The service that has the store's lock; workers of another one take no jobs."""
 
 
 class TokenRow(Base):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from physai.sdk.evidence.verdict import Sha256
 
@@ -128,6 +128,20 @@ class CalibrateSpec(JobSpec):
     window_s: Annotated[float, Field(gt=0.0, le=10.0, allow_inf_nan=False)] = 0.25
     time_budget_s: Budget = 180.0
     seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _require_held_out(self) -> Self:
+        """A recording that is fitted is not held out, whatever its name; two files of one name overwrite each other."""
+        names = {sha256: name for name, sha256 in self.logs.items()}
+        for name, sha256 in self.held_out.items():
+            fitted = name if name in self.logs else names.get(sha256)
+            if fitted is not None:
+                same = "of the same name" if name in self.logs else f"with the same content, {fitted!r}"
+                raise ValueError(
+                    f"held_out {name!r}: logs has a recording {same}; a recording that is fitted is not held out: "
+                    "give it in one of the two, and every recording a name of its own"
+                )
+        return self
 
     @property
     def uploaded_robot(self) -> str | None:

@@ -6,6 +6,7 @@ once if `release` is told that the worker is gone.
 """
 
 import json
+import math
 import re
 import secrets
 import time
@@ -13,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, and_, func, or_, select, tuple_, update
+from sqlalchemy import Engine, and_, exists, func, or_, select, tuple_, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from physai.sim.database import reading
-from physai.sim.service.database.tables import ArtefactRow, JobEventRow, JobRow
+from physai.sim.service.database.tables import ArtefactRow, JobEventRow, JobRow, StoreRow
 from physai.sim.service.problems import ProblemError
 
 LEASE_S = 15.0
@@ -44,6 +45,14 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line of a job's progress, and when its worker read it [s since 1970]."""
+
+    text: str
+    time: float
+
+
+@dataclass(frozen=True)
 class Artefact:
     """A file that a job produced, stored under its hash."""
 
@@ -55,8 +64,15 @@ class Artefact:
 class JobQueue:
     """Jobs in a database; every method is one transaction and may be called from any process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, holder: str | None = None) -> None:
+        """A queue.
+
+        Args:
+            engine: the database.
+            holder: see `StoreHold.name`; jobs are taken while that service has the lock. None: by any.
+        """
         self._engine = engine
+        self._holder = holder
 
     def submit(
         self, kind: str, spec: dict[str, Any], *, by: str = "", limit: int = 1000, identifier: str | None = None
@@ -114,10 +130,12 @@ class JobQueue:
                 is away.
         """
         with Session(self._engine) as session, session.begin():
-            now = time.time()
+            now = _now(session)
             free = JobRow.state == "queued"
             if silent:
                 free = or_(free, and_(JobRow.state == "running", JobRow.lease_until < now))
+            if self._holder is not None:
+                free = and_(free, exists(select(StoreRow).where(StoreRow.holder == self._holder)))
             # Other workers of PostgreSQL skip the row instead of waiting; SQLite has one writer at a time anyway.
             wanted = select(JobRow).where(free).order_by(JobRow.created).limit(1).with_for_update(skip_locked=True)
             row = session.scalar(wanted)
@@ -125,24 +143,35 @@ class JobQueue:
                 return None
             row.state, row.worker, row.lease_until = "running", worker, now + LEASE_S
             row.attempt += 1
-            row.started = row.started or now
+            row.started = row.started or time.time()
             _note(session, row.id, "state", f"running, attempt {row.attempt}")
             return Claim(row.id, row.attempt, row.kind, json.loads(row.spec))
 
-    def report(self, claim: Claim, lines: list[str]) -> bool | None:
+    def report(self, claim: Claim, lines: Sequence[Line], *, again: bool = False) -> bool | None:
         """Renews the lease and stores lines of progress.
+
+        Args:
+            claim: the job.
+            lines: its new lines.
+            again: whether some may be stored already, because the answer to an earlier report was lost.
 
         Returns:
             Whether the job shall be cancelled; None if the worker no longer holds the job and must stop it.
         """
         with Session(self._engine) as session, session.begin():
+            lease_until = _now(session) + LEASE_S
             held = session.execute(
-                update(JobRow).where(_held(claim)).values(lease_until=time.time() + LEASE_S).returning(JobRow.cancel)
+                update(JobRow).where(_held(claim)).values(lease_until=lease_until).returning(JobRow.cancel)
             ).first()
             if held is None:
                 return None
+            stored: set[tuple[float, str]] = set()
+            if again and lines:
+                since = and_(JobEventRow.job_id == claim.job_id, JobEventRow.time >= lines[0].time)
+                stored = {(row.time, row.text) for row in session.scalars(select(JobEventRow).where(since))}
             for line in lines:
-                _note(session, claim.job_id, "progress", line)
+                if (line.time, line.text[:MAX_EVENT_CHARACTERS]) not in stored:
+                    _note(session, claim.job_id, "progress", line.text, line.time)
             return bool(held[0])
 
     def end(
@@ -304,8 +333,16 @@ def _find(session: Session, job_id: str, *, lock: bool = True) -> JobRow:
     return row
 
 
-def _note(session: Session, job_id: str, kind: str, text: str) -> None:
-    session.add(JobEventRow(job_id=job_id, time=time.time(), kind=kind, text=text[:MAX_EVENT_CHARACTERS]))
+def _note(session: Session, job_id: str, kind: str, text: str, at: float | None = None) -> None:
+    when = time.time() if at is None else at
+    session.add(JobEventRow(job_id=job_id, time=when, kind=kind, text=text[:MAX_EVENT_CHARACTERS]))
+
+
+def _now(session: Session) -> float:
+    """Time by which leases end [s since 1970]: that of PostgreSQL, for clocks of several computers may differ."""
+    if session.get_bind().dialect.name != "postgresql":
+        return time.time()
+    return float(session.scalar(select(func.extract("epoch", func.clock_timestamp()))) or math.nan)
 
 
 def _as_json(row: JobRow) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.jobs.kinds import CalibrateSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
 from physai.sim.service.jobs.names import check_names
 from physai.sim.service.jobs.queue import ENDED, JobQueue
-from physai.sim.service.problems import ProblemError
+from physai.sim.service.problems import STORAGE_ERRORS, ProblemError, storage_away
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
 from physai.sim.service.sessions.routes import Strict
@@ -154,8 +154,13 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, registry: Registry, *, limit: i
 
 async def _follow(jobs: JobQueue, job_id: str, after: int) -> AsyncGenerator[str]:
     while True:
-        ended = (await asyncio.to_thread(jobs.get, job_id))["state"] in ENDED
-        news = await asyncio.to_thread(jobs.events, job_id, after=after)
+        try:
+            ended = (await asyncio.to_thread(jobs.get, job_id))["state"] in ENDED
+            news = await asyncio.to_thread(jobs.events, job_id, after=after)
+        except STORAGE_ERRORS as error:
+            # The answer has begun: it goes on when the database is back.
+            storage_away(error)
+            ended, news = False, []
         for event in news:
             after = event["id"]
             yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"

@@ -1,6 +1,7 @@
 """A worker process: takes jobs from the queue and runs each in a process of its own.
 
-`python -m physai.sim.service.jobs.worker PARENT_PID NODE URL DATA DEVICE`; dies with the service that started it.
+`python -m physai.sim.service.jobs.worker PARENT_PID NODE URL DATA DEVICE HOLDER`; dies with the service that started
+it, to which its stdout is the pulse.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import math
 import os
 import queue
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -19,18 +21,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 
+from physai.sdk.base.files import write_atomic
 from physai.sdk.base.isolation import die_with_parent
-from physai.sim.database import connect
+from physai.sim.database import connect, hurry
 from physai.sim.service.database.store import require_store
 from physai.sim.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.sim.service.jobs.kinds import INPUT, KINDS, OUTPUT
-from physai.sim.service.jobs.queue import LEASE_S, Artefact, Claim, JobQueue
+from physai.sim.service.jobs.pulse import beat
+from physai.sim.service.jobs.queue import LEASE_S, Artefact, Claim, JobQueue, Line
 from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 
@@ -40,6 +45,8 @@ REPORT_S = 1.0
 """How often a busy worker renews its lease and asks whether to cancel [s]."""
 GRACE_S = 30.0
 """Time that a cancelled job has to save what it has [s]."""
+JOB_FILE = "job.json"
+"""In a job's folder: identifier, kind and specification, for people who find the folder."""
 MAX_STDOUT_BYTES = 64 * 2**20
 MAX_ARTEFACTS = 10000
 
@@ -67,15 +74,34 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in _AWAY
 
 
+@dataclass
+class Unsaid:
+    """Lines of a job that may not be stored yet."""
+
+    lines: deque[Line] = field(default_factory=lambda: deque[Line](maxlen=50))
+    again: bool = False
+    """Whether some may be stored nevertheless: the database went away before it said so."""
+
+
 class Worker:
     """Runs jobs one after another.
 
     While the database or the disk is away, a running job goes on, and what is to be stored waits.
     """
 
-    def __init__(self, jobs: JobQueue, blobs: BlobStore, folder: Path, name: str, *, device: str = "cpu") -> None:
-        """A worker that keeps the jobs' folders in `folder`; `device` is for `validate` jobs."""
+    def __init__(
+        self,
+        jobs: JobQueue,
+        blobs: BlobStore,
+        folder: Path,
+        name: str,
+        *,
+        device: str = "cpu",
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """A worker that keeps the jobs' folders in `folder`; `device` is for `validate` jobs, `beat` is its pulse."""
         self._device = device
+        self._beat = beat
         self._jobs = jobs
         self._blobs = blobs
         self._folder = folder
@@ -98,16 +124,22 @@ class Worker:
 
     def _give_back(self, claim: Claim, error: Exception) -> None:
         """Returns a job that this worker could not carry out; if that fails as well, its lease ends."""
-        away = is_away(error)
+        away = self._is_away(error)
         self._report_trouble(f"job {claim.job_id} was interrupted: {error}", away=away)
         try:
             self._persist(lambda: self._jobs.give_back(claim, crashed=not away))
         except Exception as second:
             self._report_trouble(f"job {claim.job_id} cannot be given back: {second}", away=False)
 
+    def _is_away(self, error: Exception) -> bool:
+        """As `is_away`; also if the data folder is not there, as while its volume is unmounted."""
+        return is_away(error) or not self._blobs.present()
+
     def _claim(self) -> Claim | None:
         began = time.monotonic()
+        self._beat()
         try:
+            self._blobs.require_present()
             # Once it was away, jobs are taken only when there is room for what they write.
             if began - self._away < LEASE_S:
                 self._blobs.require_room()
@@ -125,17 +157,17 @@ class Worker:
 
         A worker that stops does not wait for them. The job's folder keeps what it has, and the next attempt finds it.
         """
-        while True:
+        while not (self.stopping and time.monotonic() - self._away < LEASE_S):
+            self._beat()
             try:
                 store()
                 return
             except Exception as error:
-                if not is_away(error):
+                if not self._is_away(error):
                     raise
                 self._report_trouble(f"the end of a job cannot be stored now: {error}", away=True)
-                if self.stopping:
-                    return
-                time.sleep(REPORT_S)
+                if not self.stopping:
+                    time.sleep(REPORT_S)
 
     def _report_trouble(self, text: str, *, away: bool) -> None:
         now = time.monotonic()
@@ -148,7 +180,7 @@ class Worker:
         try:
             arguments = self._prepare(claim, folder)
         except (ProblemError, OSError, ValueError) as error:
-            if is_away(error):
+            if self._is_away(error):
                 raise
             message = str(error)
             self._persist(lambda: self._jobs.end(claim, "failed", error=message))
@@ -194,9 +226,14 @@ class Worker:
     def _prepare(self, claim: Claim, folder: Path) -> list[str]:
         """Lays out the job's folder; returns the arguments of physai."""
         spec = KINDS[claim.kind].model_validate(claim.spec)
-        (folder / OUTPUT).mkdir(parents=True, exist_ok=True)
-        (folder / INPUT).mkdir(exist_ok=True)
+        said = f"{json.dumps({'job': claim.job_id, 'kind': claim.kind, 'spec': claim.spec}, indent=2)}\n".encode()
+        _require_own(folder, said)
+        # In the place of a volume that is away, no folders are made.
+        for place in (folder, folder / OUTPUT, folder / INPUT):
+            place.mkdir(exist_ok=True)
+        write_atomic(folder / JOB_FILE, said)
         for name, sha256 in spec.inputs().items():
+            self._beat()
             target = folder / INPUT / name
             if not target.exists():
                 incoming = target.with_name(f".{name}.new")
@@ -206,12 +243,12 @@ class Worker:
 
     def _watch(self, claim: Claim, process: "subprocess.Popen[bytes]", folder: Path) -> str:
         """Reports progress until the process has ended; returns ended, cancelled, stopped or lost."""
-        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
         assert process.stderr is not None
         reader = threading.Thread(target=_read_lines, args=(process.stderr, folder / LOG_FILE, lines), daemon=True)
         reader.start()
         # A job that writes without end must not fill the database; the log has every line.
-        unsaid: deque[str] = deque(maxlen=50)
+        unsaid = Unsaid()
         outcome, kill_at = "ended", float("inf")
         while True:
             try:
@@ -220,7 +257,7 @@ class Worker:
             except subprocess.TimeoutExpired:
                 pass
             while not lines.empty():
-                unsaid.append(lines.get())
+                unsaid.lines.append(lines.get())
             # A disk that was full for a second may have room again when the process has died of it.
             self._has_room()
             cancel = self._report(claim, unsaid)
@@ -239,16 +276,21 @@ class Worker:
             elif time.monotonic() > kill_at:
                 process.kill()
 
-    def _report(self, claim: Claim, unsaid: deque[str]) -> bool | None:
+    def _report(self, claim: Claim, unsaid: Unsaid) -> bool | None:
         """As `JobQueue.report`; lines that cannot be stored now are kept, and nothing is said to be cancelled."""
+        self._beat()
+        if self.stopping and unsaid.again:
+            return False
         try:
-            cancel = self._jobs.report(claim, [line for line in unsaid if line])
+            cancel = self._jobs.report(claim, [line for line in unsaid.lines if line.text], again=unsaid.again)
         except SQLAlchemyError as error:
             self._report_trouble(f"job {claim.job_id} goes on, its progress cannot be stored now: {error}", away=True)
-            if not is_away(error):
-                unsaid.clear()
+            unsaid.again = is_away(error)
+            if not unsaid.again:
+                unsaid.lines.clear()
             return False
-        unsaid.clear()
+        unsaid.lines.clear()
+        unsaid.again = False
         return cancel
 
     def _finish(self, claim: Claim, folder: Path, started: float) -> None:
@@ -279,12 +321,20 @@ class Worker:
         files = sorted(path for path in output.rglob("*") if path.is_file() and not path.is_symlink())
         found: list[Artefact] = []
         for path in files[:MAX_ARTEFACTS]:
+            self._beat()
             sha256, size = self._blobs.put_file(path)
             found.append(Artefact(str(path.relative_to(output)), sha256, size))
         return found
 
 
-def _read_lines(stream: IO[bytes], log: Path, lines: "queue.SimpleQueue[str]") -> None:
+def _require_own(folder: Path, said: bytes) -> None:
+    """Moves a folder aside that is of another job of this name: clients choose names, and databases are restored."""
+    with contextlib.suppress(FileNotFoundError):
+        if (folder / JOB_FILE).read_bytes() != said:
+            folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.other"))
+
+
+def _read_lines(stream: IO[bytes], log: Path, lines: "queue.SimpleQueue[Line]") -> None:
     # It reads to the end whatever happens to the log: a job whose lines nobody takes stands still.
     with stream, contextlib.ExitStack() as stack:
         file: IO[bytes] | None = None
@@ -294,7 +344,7 @@ def _read_lines(stream: IO[bytes], log: Path, lines: "queue.SimpleQueue[str]") -
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.write(line)
-            lines.put(_CONTROL.sub("", line.decode("utf-8", "replace")).strip())
+            lines.put(Line(_CONTROL.sub("", line.decode("utf-8", "replace")).strip(), time.time()))
 
 
 def _last_line(log: Path) -> str:
@@ -302,7 +352,7 @@ def _last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")[:2000]
 
 
-def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
+def main(parent: int, node: str, url: str, data: Path, device: str, holder: str) -> int:
     """Runs a worker until SIGTERM or the parent's death."""
     if not die_with_parent(parent):
         return 1
@@ -310,10 +360,13 @@ def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
     engine = connect(url)
     # On another computer the folder of this path may be another one.
     require_store(engine, data)
-    worker = Worker(JobQueue(engine), BlobStore(data / "blobs"), data / "jobs", name, device=device)
+    (data / "jobs").mkdir(exist_ok=True)
+    jobs = JobQueue(engine, holder=holder or None)
+    worker = Worker(jobs, BlobStore(data / "blobs"), data / "jobs", name, device=device, beat=beat)
 
     def stop(_: int, __: FrameType | None) -> None:
         worker.stopping = True
+        hurry()
 
     # Ray's processes, one of which may have started this one, block SIGINT, which ends jobs in order.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -324,4 +377,4 @@ def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]), sys.argv[5]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]), *sys.argv[5:]))

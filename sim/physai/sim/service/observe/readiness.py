@@ -1,14 +1,16 @@
-"""Whether a service can do its work: the database answers, the disk has room, and workers take jobs."""
+"""Whether a service can do its work: the database can be written, the disk has room, and workers take jobs."""
 
 import asyncio
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
+from physai.sim.service.database.tables import StoreRow
 from physai.sim.service.jobs.executor import JobExecutor
 from physai.sim.service.problems import STORAGE_ERRORS, ProblemError, storage_away
-from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.registry.blobs import BlobStore, require_room
 
 ANSWER_S = 3.0
 """How long the database may take to answer [s]."""
@@ -48,9 +50,13 @@ class Readiness:
 
     def _touch(self, look: "Future[None]") -> None:
         try:
-            with self._engine.connect() as connection:
-                connection.exec_driver_sql("SELECT 1")
             self._blobs.require_room()
+            database = self._engine.url.database
+            if self._engine.dialect.name == "sqlite" and database:
+                # A write may find room in what the database has already, and a job's submission then find none.
+                require_room(Path(database).parent)
+            with self._engine.begin() as connection:
+                connection.execute(update(StoreRow).values(holder=StoreRow.holder))
         except BaseException as error:
             look.set_exception(error)
         else:

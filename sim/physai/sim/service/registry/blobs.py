@@ -24,6 +24,17 @@ ROOM_BYTES = 2**16
 """What the disk has to take, to count as usable."""
 
 
+def require_room(folder: Path) -> None:
+    """Checks that the disk of a folder takes what is written.
+
+    Raises:
+        OSError: it is full, or cannot be written.
+    """
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        if file.write(bytes(ROOM_BYTES)) != ROOM_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
 class BlobStore:
     """Content-addressed files; a name is a hash, never a path that a client chose."""
 
@@ -37,23 +48,32 @@ class BlobStore:
 
         Raises:
             ProblemError: the hash is malformed, or no file has it.
+            OSError: the folder itself is not there.
         """
         if not _SHA256.fullmatch(sha256):
             raise ProblemError(422, "invalid", f"{sha256[:80]!r} is no SHA-256; send 64 lower-case hexadecimal digits")
         path = self._folder / sha256[:2] / sha256
         if not path.is_file():
+            self.require_present()
             raise ProblemError(404, "unknown-content", f"no file has SHA-256 {sha256}; upload it to /v1/blobs first")
         return path
 
-    def require_room(self) -> None:
-        """Checks that the disk takes what is written.
+    def present(self) -> bool:
+        """Whether the folder is there; it is not while its volume is unmounted."""
+        return self._incoming.is_dir()
+
+    def require_present(self) -> None:
+        """Checks that the folder is there.
 
         Raises:
-            OSError: it is full, or cannot be written.
+            OSError: it is not.
         """
-        with tempfile.TemporaryFile(dir=self._incoming, buffering=0) as file:
-            if file.write(bytes(ROOM_BYTES)) != ROOM_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._incoming))
+        if not self.present():
+            raise OSError(errno.ESTALE, "the data folder is away", str(self._folder))
+
+    def require_room(self) -> None:
+        """See the function `require_room`."""
+        require_room(self._incoming)
 
     def put(self, data: bytes) -> str:
         """Stores bytes durably; returns their hash."""

@@ -1,9 +1,11 @@
 """Where attempts at stages run."""
 
+import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from physai.train.stages.model import Stage
 
@@ -74,3 +76,17 @@ class Place(Protocol):
     def stop(self) -> None:
         """End all attempts."""
         ...
+
+
+def disk_problem(error: OSError, folder: Path) -> str:
+    """One line for a file that cannot be read or written; `folder` is named where the error names none."""
+    first = error.args[0] if error.args else None
+    if isinstance(error, shutil.Error) and isinstance(first, list):
+        # Of a copied folder: for each file its source, target and a message as of `OSError`.
+        failed = cast("list[tuple[str, str, str]]", first)
+        _, target, message = failed[0]
+        reason = re.sub(r"^\[Errno \d+\] |: '.*", "", str(message)).lower()
+        return f"{target}: {reason}" + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else "")
+    # Of a copy, the file that was to be written; a write into an open file names none.
+    file = error.filename2 or error.filename or folder
+    return f"{file}: {(error.strerror or str(error)).lower()}"

@@ -16,6 +16,7 @@ from typing import Literal
 from physai.train.stages.model import Stage
 from physai.train.stages.placeholders import filled
 from physai.train.stages.places.place import Given
+from physai.train.stages.reads import NOTE
 from physai.train.stages.store import OUTPUTS_FOLDER
 
 STOP_S = 10.0
@@ -27,6 +28,9 @@ import sys
 from physai.sdk.base.isolation import die_with_parent
 if not die_with_parent(int(sys.argv.pop(1))):
     sys.exit(1)
+from pathlib import Path
+from physai.train.stages.read_hook import note_reads
+note_reads(Path(sys.argv.pop(1)), Path(sys.argv.pop(1)))
 from physai.sdk.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -90,10 +94,14 @@ class Attempt:
             for member in stage.gang:
                 own, free = free[: member.resources.gpus], free[member.resources.gpus :]
                 words = filled(member.command, value)
-                said.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} physai {' '.join(words)}\n".encode())
+                said.write(
+                    f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} physai {' '.join(words)}\n".encode(
+                        errors="surrogateescape"
+                    )
+                )
                 said.flush()
                 process = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, str(os.getpid()), *words],
+                    [sys.executable, "-c", _PROGRAM, str(os.getpid()), *self._reads(), *words],
                     cwd=self.fresh / "work",
                     # As in a cluster, a stage sees the GPUs that it asks for, and no others.
                     env={
@@ -111,6 +119,10 @@ class Attempt:
                 self._processes.append(process)
                 if member.lead:
                     self._lead = process
+
+    def _reads(self) -> tuple[str, str]:
+        """Folder of results, and file that gets what the stage reads outside that."""
+        return str(self.fresh.parents[1]), str(self.fresh / NOTE)
 
     def finish(self) -> int:
         """Wait for the lead, stop the other members and return the lead's exit code; negative if a signal ended it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from physai.train.stages.content import content_hash
 from physai.train.stages.model import Platform, Stage
-from physai.train.stages.places.place import Ended, Given
+from physai.train.stages.places.place import Ended, Given, disk_problem
 from physai.train.stages.places.processes import Attempt
 from physai.train.stages.places.resources import this_platform
 from physai.train.stages.workflow_file import WorkflowError
@@ -76,8 +76,7 @@ def attempt_stage(order: Order) -> Ended:
             # Ray interrupts the task when the run is stopped.
             attempt.stop()
     except OSError as error:
-        what = error.filename or order.fresh
-        raise WorkflowError(f"{host}: {what}: {(error.strerror or str(error)).lower()}") from None
+        raise WorkflowError(f"{host}: {disk_problem(error, order.fresh)}") from None
     return Ended(stage=order.name, code=code, seconds=attempt.seconds, host=host)
 
 
