@@ -1,8 +1,8 @@
 """Durable records of stops that were not reset: they bind every later runtime, bundle and commander of the robot.
 
-One record is in the robot's tree, and one per address of the robot (`SupportsAddresses`) in a folder that other trees
-on this computer share. A record is allocated before the robot is driven and overwritten in place, so that a full disk
-cannot refuse a stop. A record that a power cut or a disk error has damaged counts as a stop.
+One record is in the robot's tree. It is allocated before the robot is driven and overwritten in place, so that a full
+disk cannot refuse a stop. Another one per address of the robot (`SupportsAddresses`) is in a folder that other trees on
+this computer share, from the stop to its reset. A record that a power cut or a disk error has damaged counts as a stop.
 """
 
 import json
@@ -73,34 +73,14 @@ class StopRecords:
         self._own = root / RECORD_FILE
         names = [sha256(address.encode()).hexdigest()[:32] for address in sorted(set(addresses))[:MAX_ADDRESSES]]
         self._folders, self._names = shared_folders(), names
-        self._prepared: list[Path] = []
 
     def prepare(self) -> None:
-        """Allocate the records, so that a stop can be recorded on a full disk.
+        """Allocate the tree's record, so that a stop can be recorded on a full disk.
 
         Raises:
-            StopRecordError: the tree's own record cannot be written.
+            StopRecordError: it cannot be written.
         """
-        self._allocate(self._own)
-        self._prepared = [self._own]
-        for name in self._names:
-            path = self._shared(name)
-            if path is not None:
-                self._prepared.append(path)
-
-    def _shared(self, name: str) -> Path | None:
-        """Allocate a shared record in the first folder that accepts it; None if none does."""
-        for folder in self._folders:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._allocate(folder / name)
-            except (OSError, StopRecordError):
-                # Of another account, or on a read-only file system. The tree's record holds in any case.
-                continue
-            return folder / name
-        return None
-
-    def _allocate(self, path: Path) -> None:
+        path = self._own
         try:
             known = _bytes(path)
             if known is None:
@@ -125,27 +105,49 @@ class StopRecords:
         """Record a stop, durably.
 
         Raises:
-            StopRecordError: the tree's record cannot be written; the shared ones are tried in any case.
+            StopRecordError: the tree's record, or a shared one, cannot be written; the others are in any case.
         """
-        self._replace(_encode(stopped=True, why=why))
+        data = _encode(stopped=True, why=why)
+        refused = [*self._write_own(data), *(text for name in self._names if (text := self._share(name, data)))]
+        if refused:
+            raise StopRecordError("; ".join(refused))
 
     def clear(self) -> None:
         """Record that the stop was reset.
 
         Raises:
-            StopRecordError: as in `record`.
+            StopRecordError: a record cannot be changed; the others are in any case.
         """
-        self._replace(_encode(stopped=False, why=""))
-
-    def _replace(self, data: bytes) -> None:
-        refused = ""
-        for path in self._prepared or (self._own,):
+        refused = self._write_own(_encode(stopped=False, why=""))
+        for path in (folder / name for name in self._names for folder in self._folders):
             try:
-                _write(path, data)
+                path.unlink(missing_ok=True)
             except OSError as error:
-                refused = refused or f"{path}: {error.strerror or error}"
+                refused.append(f"{path}: {error.strerror or error}")
         if refused:
-            raise StopRecordError(refused)
+            raise StopRecordError("; ".join(refused))
+
+    def _write_own(self, data: bytes) -> list[str]:
+        try:
+            _write(self._own, data)
+        except OSError as error:
+            return [f"{self._own}: {error.strerror or error}"]
+        return []
+
+    def _share(self, name: str, data: bytes) -> str:
+        """Write a shared record in the first folder that accepts it; return why none does, empty if one does."""
+        refused = ""
+        for folder in self._folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                _write(folder / name, data)
+                _sync(folder)
+            except OSError as error:
+                # Of another account, or on a full disk or a read-only file system.
+                refused = f"other trees on this computer are not bound: {folder}: {error.strerror or error}"
+            else:
+                return ""
+        return refused
 
 
 def _encode(*, stopped: bool, why: str) -> bytes:
