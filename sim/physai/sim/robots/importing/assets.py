@@ -124,6 +124,41 @@ class UrdfMeshes:
             return None, _short(error)
 
 
+def compiled(spec: mujoco.MjSpec, decisions: Decisions, meshes: UrdfMeshes | None = None) -> mujoco.MjModel:
+    """Compile a model; meshes that MuJoCo cannot compile are left out, and those without volume become shells.
+
+    Raises:
+        ValueError: the model does not compile for another reason.
+    """
+    shells: list[str] = []
+    while True:
+        try:
+            model = spec.compile()
+            break
+        except ValueError as error:
+            if meshes is not None and meshes.drop_broken(spec):
+                meshes = None
+                continue
+            thin = _thin_mesh(spec, str(error))
+            if thin is None:
+                raise
+            thin.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+            shells.append(thin.name)
+    if shells:
+        listed = ", ".join(shells[:4]) + (f" and {len(shells) - 4} more" if len(shells) > 4 else "")
+        decisions.add("meshes", f"{listed}: no volume enclosed, so mass that follows from it is that of its shell")
+    return model
+
+
+def _thin_mesh(spec: mujoco.MjSpec, error: str) -> mujoco.MjsMesh | None:
+    """The mesh whose volume or inertia an error of the compiler names; None for other errors, and if it is a shell."""
+    named = re.search(r"Element name '.*', id (\d+)", error)
+    if named is None or "mesh" not in error or not ("volume" in error or "inertia" in error):
+        return None
+    mesh = spec.meshes[int(named[1])] if int(named[1]) < len(spec.meshes) else None
+    return None if mesh is None or mesh.inertia == mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL else mesh
+
+
 def _short(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:160]
 

@@ -19,12 +19,13 @@ from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
-from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
+from physai.sim.robots.importing.assets import UrdfMeshes, compiled, gathered, simplify_hulls
 from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
 from physai.sim.robots.importing.home import held_at_home, home_keyframe
+from physai.sim.robots.importing.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
 from physai.sim.robots.importing.mjcf import read_mjcf
 from physai.sim.robots.importing.urdf_joints import link_of
 from physai.sim.robots.importing.urdf_repairs import repair
@@ -171,8 +172,10 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
             f"{parsed.path}: this is a xacro file; rename it to {parsed.path.stem}.xacro if you trust its expressions, "
             "and import that"
         )
+    masses = link_masses(parsed.root)
     repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
     _decide_base(parsed.root, options, decisions)
+    stated = moving_mass(parsed.root, masses)
     if not has_shapes(parsed.root):
         decisions.add("shapes", "the file has none, so rods from joint to joint stand for the links", "edit the file")
     meshes = UrdfMeshes(parsed.path, decisions)
@@ -180,7 +183,7 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
 
     def mark(spec: mujoco.MjSpec) -> None:
         mark_end_effector(spec, decisions, options.end_effector)
-        _compiled(spec, decisions, meshes)
+        compare_mass(compiled(spec, decisions, meshes), stated, decisions)
 
     try:
         return read_urdf(parsed, meshes.read, mark_tip=mark).spec
@@ -205,11 +208,13 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
         return
     why = "as asked" if options.floating else f"it has legs: {', '.join(legs[:4])}"
     base = roots[0]
+    top = base
     if base == "world":
         carried = [joint for joint in root.findall("joint") if link_of(joint, "parent") == "world"]
         if len(carried) != 1 or carried[0].get("type") != "fixed":
             raise ModelError("--floating: the link 'world' carries more than one fixed link; name the base otherwise")
         carried[0].set("type", "floating")
+        top = link_of(carried[0], "child")
     else:
         SubElement(root, "link", name="world")
         taken = {joint.get("name") for joint in root.findall("joint")}
@@ -219,25 +224,18 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
         joint = SubElement(root, "joint", name=free, type="floating")
         SubElement(joint, "parent", link="world")
         SubElement(joint, "child", link=base)
-        _give_mass(root, base, decisions)
+    masses = link_masses(root)
+    if not any(masses.get(part, 0.0) for part in rigid_part(root, top)):
+        give_mass(root, top, "floats but has no mass", decisions)
     decisions.add("base", f"floats, {why}", "--fixed-base")
-
-
-def _give_mass(root: Element, base: str, decisions: Decisions) -> None:
-    link = next(link for link in root.findall("link") if link.get("name") == base)
-    fixed = any(link_of(joint, "parent") == base and joint.get("type") == "fixed" for joint in root.findall("joint"))
-    if link.find("inertial") is not None or fixed:
-        return
-    inertial = SubElement(link, "inertial")
-    SubElement(inertial, "mass", value="0.001")
-    SubElement(inertial, "inertia", ixx="1e-6", iyy="1e-6", izz="1e-6", ixy="0", ixz="0", iyz="0")
-    decisions.add(base, "floats but has no mass; 1 g is used", "edit the file")
 
 
 def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
     spec = read_mjcf(parsed.path, decisions, fixed=options.fixed, floating=options.floating, balance=options.balance)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     mark_end_effector(spec, decisions, options.end_effector)
+    if list(spec.compiler.inertiagrouprange) != [0, mujoco.mjNGROUP - 1]:
+        return spec  # the groups say which shapes have mass
     for body in spec.bodies:
         shapes = list(body.geoms)
         if any(not (shape.contype or shape.conaffinity) for shape in shapes):
@@ -252,7 +250,7 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
     """Adds what the file leaves open; returns the compiled model."""
     simplify_hulls(spec)
     _name_joints(spec, decisions)
-    model = _compiled(spec, decisions)
+    model = compiled(spec, decisions)
     floating = has_floating_base(model)
     if floating:
         require_touch(spec, decisions)
@@ -297,20 +295,6 @@ def _prefix_to_fix(names: list[str], excess: int) -> str:
     counts = {prefix: sum(name.startswith(prefix) for name in names) for prefix in prefixes}
     enough = [prefix for prefix, count in counts.items() if excess <= count < len(names)]
     return f"'{min(enough, key=lambda prefix: (counts[prefix], prefix))}*'" if enough else "JOINT,…"
-
-
-def _compiled(spec: mujoco.MjSpec, decisions: Decisions, meshes: UrdfMeshes | None = None) -> mujoco.MjModel:
-    try:
-        return spec.compile()
-    except ValueError as error:
-        if meshes is not None and meshes.drop_broken(spec):
-            return _compiled(spec, decisions)
-        if "volume is too small" not in str(error) and "inertia" not in str(error):
-            raise
-    for mesh in spec.meshes:
-        mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
-    decisions.add("meshes", "some enclose no volume, so mass that follows from a mesh is that of its shell")
-    return spec.compile()
 
 
 def _name_joints(spec: mujoco.MjSpec, decisions: Decisions) -> None:
