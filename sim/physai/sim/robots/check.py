@@ -25,6 +25,10 @@ SAG, STEP = 0.05, 0.2
 """Distance from its target that is worth a note, and by which each joint is moved [rad or m]."""
 FASTEST = 50.0
 """Speed of a joint that has exploded, if the file states no limit [rad/s or m/s]."""
+LOST = 0.5
+"""Distance from its target by which a joint has gone elsewhere, as a share of `STEP` or of a shorter step."""
+DEGREES = (40.0, 80.0)
+"""Ratio of a servo's range to its joint's that hints at degrees; a radian has 57.3."""
 STIFFEST = 0.5
 """Greatest product of a servo's angular frequency and the physics step. An explicit step is unstable from 2 on, and
 the inertia that a joint feels varies by a factor of ten with the pose."""
@@ -147,6 +151,7 @@ def check_robot(robot: Robot) -> RobotCheck:
         found.add("size", f"it is {extent:.3g} m large; lengths are in metres", way_out, severe=False)
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
+    _judge_ranges(bench, found)
     _judge_contacts(bench, found)
     if floating:
         _judge_drop(bench, found)
@@ -229,6 +234,26 @@ def _judge_weight(bench: _Bench, found: RobotCheck) -> None:
             )
 
 
+def _judge_ranges(bench: _Bench, found: RobotCheck) -> None:
+    """A servo takes targets where its joint can be: MuJoCo reads angles of joints in degrees, those of servos never."""
+    for place, actuator in bench.servos.items():
+        if not bench.model.actuator_ctrllimited[actuator]:
+            continue
+        low, high = (float(bound) for bound in bench.model.actuator_ctrlrange[actuator])
+        home, joint = float(bench.home[bench.columns[place]]), bench.ids[place]
+        takes = f"its servo takes targets from {low:.4g} to {high:.4g}"
+        if not low - SAG <= home <= high + SAG:
+            found.add(bench.names[place], f"{takes}, and home is {home:.3g}", "ctrlrange in radians or metres")
+        elif bench.model.jnt_limited[joint]:
+            lower, upper = (float(bound) for bound in bench.model.jnt_range[joint])
+            if DEGREES[0] < (high - low) / max(upper - lower, 1e-9) < DEGREES[1]:
+                found.add(
+                    bench.names[place],
+                    f"{takes}, and the joint moves from {lower:.3g} to {upper:.3g} rad",
+                    "ctrlrange in radians; degrees are for joints only",
+                )
+
+
 def _judge_contacts(bench: _Bench, found: RobotCheck) -> None:
     for first, second in sorted(overlaps(bench.model)):
         found.add(f"{first}, {second}", "collide with each other at home", '<exclude body1="…" body2="…"> in the model')
@@ -254,7 +279,8 @@ def _judge_hold(bench: _Bench, found: RobotCheck) -> None:
                 name, f"its velocity adds up to {drift[place]:.2g} rad more than it moves: it trembles", "less kp"
             )
         if abs(off) > SAG:
-            found.add(name, f"held at home it moves by {off:.2g} rad", "more kp, or gravcomp", severe=False)
+            severe = not abs(off) < STEP
+            found.add(name, f"held at home it moves by {off:.2g} rad", "more kp, or gravcomp", severe=severe)
 
 
 def _judge_drop(bench: _Bench, found: RobotCheck) -> None:
@@ -281,12 +307,18 @@ def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
         step = min(STEP, 0.25 * (high - low)) * (1.0 if start < 0.5 * (low + high) else -1.0)
     bench.data.ctrl[actuator] = start + step
     positions, velocities = bench.play(MOVE_S)
+    name, told = bench.names[place], f"when told to move by {step:.2g} rad"
     if not np.isfinite(velocities).all():
-        found.add(bench.names[place], f"explodes when told to move by {step:.2g} rad", "smaller gains or timestep")
-    elif abs(float(positions[-1, place]) - start) < 0.5 * abs(step):
-        moved = float(positions[-1, place]) - start
-        found.add(
-            bench.names[place], f"moves by {moved:.2g} when told to move by {step:.2g} rad", "more kp", severe=False
-        )
-    else:
+        found.add(name, f"explodes {told}", "smaller gains or timestep")
+        return
+    for other in bench.servos:
+        off = float(positions[-1, other] - positions[0, other])
+        if other != place and abs(off) > LOST * STEP:
+            found.add(bench.names[other], f"moves by {off:.2g} when {name} is told to move", severe=False)
+    share = (float(positions[-1, place]) - start) / step
+    if LOST <= share <= 1.0 + LOST:
         found.moved += 1
+    elif 0.0 <= share < LOST:
+        found.add(name, f"moves by {share * step:.2g} {told}", "more kp", severe=False)
+    else:
+        found.add(name, f"ends {share * step:.2g} from where it was {told}", "the servo's range and gains")

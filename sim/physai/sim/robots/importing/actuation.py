@@ -69,6 +69,8 @@ class Joint:
     """Effort against gravity at home [N·m or N]."""
     effort: float
     """Limit in the file; 0 if there is none."""
+    limits: tuple[float, float] | None
+    """Range of positions [rad or m]; None if it has none. An MJCF's own numbers may be degrees."""
     toppling: float = 0.0
     """Least stiffness with which a robot on two feet stands [N·m/rad]."""
 
@@ -137,6 +139,9 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
             gravity=float(gravities[:, row].max()),
             weight=float(gravities[0, row]),
             effort=_stated_effort(model, joint),
+            limits=(float(model.jnt_range[joint, 0]), float(model.jnt_range[joint, 1]))
+            if model.jnt_limited[joint]
+            else None,
             toppling=toppling.get(joint, 0.0),
         )
         for row, joint in enumerate(ids)
@@ -308,8 +313,8 @@ def _add_servo(
     added_actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
     added_actuator.set_to_position(kp=kp, kv=kd)
     added_actuator.forcerange, added_actuator.forcelimited = [-effort, effort], 1
-    if element.limited != mujoco.mjtLimited.mjLIMITED_FALSE and element.range[0] < element.range[1]:
-        added_actuator.ctrlrange, added_actuator.ctrllimited = element.range, 1
+    if joint.limits is not None:
+        added_actuator.ctrlrange, added_actuator.ctrllimited = joint.limits, 1
     element.actfrcrange, element.actfrclimited = [-effort, effort], 1
     element.actgravcomp = 1
 

@@ -66,7 +66,7 @@ def test_links_without_inertial_have_no_mass(tmp_path: Path) -> None:
     assert result.robot.spec.base == "floating"
     assert in_file(LEGGED) == pytest.approx(15.0)
     # Plain MuJoCo reads the folder's model, as users do.
-    plain = mujoco.MjModel.from_xml_path(str(tmp_path / "out" / "out.xml"))
+    plain = mujoco.MjSpec.from_file(str(tmp_path / "out" / "out.xml")).compile()
     assert plain.body_mass.sum() == pytest.approx(15.0, rel=1e-5)
     assert plain.body("left_shank").mass[0] == pytest.approx(0.5)
     assert "mass: 15 kg move, as much as in the file" in said(result)
@@ -120,7 +120,7 @@ TWO = """<mujoco><compiler {compiler}/><asset><mesh name="cube" vertex="{cube}"/
 @pytest.mark.parametrize("compiler", ["", 'inertiagrouprange="0 1"', 'settotalmass="7"', 'inertiafromgeom="true"'])
 def test_an_mjcf_has_the_masses_that_plain_mujoco_reads(compiler: str, tmp_path: Path) -> None:
     text = TWO.format(compiler=compiler, cube=CUBE, asset="", more="")
-    plain = mujoco.MjModel.from_xml_string(text)
+    plain = mujoco.MjSpec.from_string(text).compile()
     result = imported(tmp_path, text, "r.xml")
     model = result.robot.model
     for name in ("a", "b"):
