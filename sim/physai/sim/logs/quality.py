@@ -77,8 +77,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
 
 def check_raw(log: RawLog) -> QualityReport:
     """Check a recording from `physai.sim.logs.reader.read_raw`."""
-    findings = [LogFinding(severity="note", check="rows", message=remark) for remark in log.remarks]
-    findings += reading_findings(log)
+    findings = [*log.findings, *reading_findings(log)]
     # The content is checked in the sound rows only: one NaN would otherwise hide every other finding.
     sound = sound_rows(log)
     if len(sound.time) < _MIN_ROWS:

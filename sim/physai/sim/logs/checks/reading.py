@@ -11,6 +11,7 @@ from physai.sim.logs.checks.base import base_reading, sound_poses
 from physai.sim.logs.checks.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array, LogError
+from physai.sim.logs.signals.timing import GAP_FACTOR
 
 _DEGREE = math.pi / 180.0
 
@@ -40,7 +41,7 @@ def require_readable(log: RawLog) -> None:
     Raises:
         LogError: a check fails; the message includes advice.
     """
-    defects = [finding for finding in reading_findings(log) if finding.severity == "defect"]
+    defects = [finding for finding in (*log.findings, *reading_findings(log)) if finding.severity == "defect"]
     if defects:
         more = f"; and {len(defects) - 1} more: physai logs check {log.source}" if len(defects) > 1 else ""
         first = defects[0]
@@ -88,10 +89,20 @@ def _time(log: RawLog) -> Iterator[LogFinding]:
                 f"time does not ascend in {len(back)} of {len(steps)} steps, first from {log.time[first - 1]:.6f} s to "
                 f"{log.time[first]:.6f} s in sample {first}"
             ),
-            advice="sort the rows by time and remove duplicates, or map the column of the sensor's own clock",
+            advice=_ascend(steps),
             numbers={"samples": len(back), "worst_s": float(steps.min())},
             samples=places(back.tolist()),
         )
+
+
+def _ascend(steps: Array) -> str:
+    """Return advice for times that do not ascend. Sorting would mix what came before and after a clock was set."""
+    if -float(steps.min()) > GAP_FACTOR * float(np.median(np.abs(steps))):
+        return "the clock was set: cut the recording there and give one part, or of a bag use `ros: {clock: log}`"
+    return (
+        "sort the rows by time and remove duplicates, or map the column of the sensor's own clock; of a bag use "
+        "`ros: {clock: log}`"
+    )
 
 
 def _finite(log: RawLog) -> Iterator[LogFinding]:

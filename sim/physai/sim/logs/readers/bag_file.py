@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
+from physai.sim.logs.readers.bag_clock import clock_findings
 from physai.sim.logs.readers.bag_messages import bag_files
 from physai.sim.logs.readers.bag_topics import POSE_AXES, POSE_KINDS, Bag, TopicSeries, read_topics
 from physai.sim.logs.readers.column_map import (
@@ -63,6 +64,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     command = [] if free else _command(path, bag, measured[0].topic, topics.command)
     used = [*measured, *command]
     clock = topics.clock or ("header" if all(series.has_stamps for series in used) else "log")
+    findings = tuple(clock_findings(used, clock, chosen=topics.clock is not None))
     for series in used:
         if clock == "header" and not series.has_stamps:
             raise LogError(f"{path}: topic {series.topic} has messages without a stamp; use `clock: log`")
@@ -74,7 +76,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     require_size(f"{path}: topic {streams[0].name}", streams[0].rows, len(streams[0].columns))
     streams = tuple(replace(stream, origins=bag.origins) for stream in streams)
     files = bag_files(path)
-    table = Table(str(path), files, digest(files), streams)
+    table = Table(str(path), files, digest(files), streams, findings=findings)
     if column_map is not None and (column_map.joints or column_map.base):
         return Reading(table, None)
     return Reading(

@@ -11,6 +11,7 @@ from typing import Literal
 
 from physai.sdk.base.files import read_plain
 from physai.sdk.evidence.origin import Origin, OriginError, combine_origins
+from physai.sim.logs.checks.findings import LogFinding
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_FILE_BYTES = 512 << 20
@@ -66,6 +67,8 @@ class Table:
     streams: tuple[ColumnStream, ...]
     constants: Mapping[str, float] = field(default_factory=dict[str, float])
     """Constants of the whole recording."""
+    findings: tuple[LogFinding, ...] = ()
+    """What the reader of the format saw in the file."""
 
     @property
     def columns(self) -> tuple[str, ...]:
