@@ -13,6 +13,7 @@ from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
 from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
 from physai.sim.logs.checks.reading import reading_findings, sound_rows
 from physai.sim.logs.checks.timing import timing_findings
+from physai.sim.logs.checks.tracking import tracking_findings
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import RobotLog
 from physai.sim.logs.signals.lag import command_lag
@@ -98,6 +99,9 @@ def check_raw(log: RawLog) -> QualityReport:
     findings += channel_findings(sound)
     findings += motion_findings(sound, motions)
     findings += command_findings(sound, lags)
+    if not any(finding.check == "units" and finding.severity == "defect" for finding in findings):
+        # A wrong unit of the positions would be reported of their commands again.
+        findings += tracking_findings(sound)
     findings += derived_findings(sound)
     findings += base_findings(sound)
     return QualityReport(log, _worst_first(findings), periods, sensor_noise(robot_log), motions, lags)
