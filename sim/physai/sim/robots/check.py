@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.loader import Robot
+from physai.sim.robots.plausibility import STRONGEST, links_below, strongest_effort
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, servo_gains
 
 Array = NDArray[np.float64]
@@ -63,6 +64,10 @@ class RobotCheck:
     """Joints that have a position servo."""
     moved: int = 0
     """Joints that followed a command."""
+    unmoved: list[str] = field(default_factory=list[str])
+    """Joints that have a servo and did not follow a command."""
+    stands: bool | None = None
+    """Whether a robot with a floating base keeps its height while its joints are held; None with a fixed base."""
     largest_speed: float = 0.0
     """Of any joint while all were held [rad/s or m/s]."""
 
@@ -78,7 +83,7 @@ class RobotCheck:
     def record(self) -> dict[str, Any]:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        names = ("robot", "stable", "floating", "joints", "servos", "moved", "largest_speed")
+        names = ("robot", "stable", "floating", "stands", "joints", "servos", "moved", "unmoved", "largest_speed")
         own = {name: getattr(self, name) for name in names}
         return {**own, "findings": findings}
 
@@ -151,10 +156,13 @@ def check_robot(robot: Robot) -> RobotCheck:
         found.add("size", f"it is {extent:.3g} m large; lengths are in metres", way_out, severe=False)
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
+    _judge_efforts(bench, found)
     _judge_ranges(bench, found)
     _judge_contacts(bench, found)
     if floating:
         _judge_drop(bench, found)
+    else:
+        _judge_height(bench, found)
     if not bench.ids:  # a free body
         return found
     with _hung_up(bench.model) if floating else nullcontext():
@@ -234,6 +242,38 @@ def _judge_weight(bench: _Bench, found: RobotCheck) -> None:
             )
 
 
+def _judge_efforts(bench: _Bench, found: RobotCheck) -> None:
+    """Files have placeholders, as effort="1000", from which servos and rotors follow that no such robot has."""
+    placeholders: dict[tuple[float, str, float], list[str]] = {}
+    for place, actuator in bench.servos.items():
+        slides = int(bench.model.jnt_type[bench.ids[place]]) == mujoco.mjtJoint.mjJNT_SLIDE
+        most = strongest_effort(bench.model, slides=slides)
+        given = float(np.abs(bench.model.actuator_forcerange[actuator]).max())
+        if bench.model.actuator_forcelimited[actuator] and given > most > 0.0:
+            placeholders.setdefault((given, "N" if slides else "N·m", most), []).append(bench.names[place])
+    for (given, unit, most), names in placeholders.items():
+        found.add(
+            _first(names),
+            f"an effort limit of {given:g} {unit} is implausible: {most:.2g} {unit} hold {STRONGEST:g} such robots",
+            f"physai robots import FILE --effort {names[0]}=…, with that of the data sheet",
+        )
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _judge_height(bench: _Bench, found: RobotCheck) -> None:
+    below = links_below(bench.model, bench.home)
+    if below:
+        found.add(
+            _first(list(below)),
+            f"up to {next(iter(below.values())):.2g} m below the base at home",
+            "another home pose (edit the keyframe home), unless the base stands on an edge or hangs",
+            severe=False,
+        )
+
+
 def _judge_ranges(bench: _Bench, found: RobotCheck) -> None:
     """A servo takes targets where its joint can be: MuJoCo reads angles of joints in degrees, those of servos never."""
     for place, actuator in bench.servos.items():
@@ -291,9 +331,10 @@ def _judge_drop(bench: _Bench, found: RobotCheck) -> None:
         found.add("base", "the simulation diverges when the robot falls", "a smaller timestep, or simpler shapes")
         return
     height, before = float(bench.data.qpos[2]), float(bench.home[2])
+    found.stands = height >= 0.7 * before
     if height < -1.0:
         found.add("base", "falls through the floor: no collision shape of the robot meets it", "add <collision>")
-    elif height < 0.7 * before:
+    elif not found.stands:
         found.add("base", f"sinks from {before:.2g} m to {height:.2g} m while its joints are held", severe=False)
 
 
@@ -309,6 +350,7 @@ def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
     positions, velocities = bench.play(MOVE_S)
     name, told = bench.names[place], f"when told to move by {step:.2g} rad"
     if not np.isfinite(velocities).all():
+        found.unmoved.append(name)
         found.add(name, f"explodes {told}", "smaller gains or timestep")
         return
     for other in bench.servos:
@@ -318,7 +360,9 @@ def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
     share = (float(positions[-1, place]) - start) / step
     if LOST <= share <= 1.0 + LOST:
         found.moved += 1
-    elif 0.0 <= share < LOST:
+        return
+    found.unmoved.append(name)
+    if 0.0 <= share < LOST:
         found.add(name, f"moves by {share * step:.2g} {told}", "more kp", severe=False)
     else:
         found.add(name, f"ends {share * step:.2g} from where it was {told}", "the servo's range and gains")

@@ -4,8 +4,9 @@ A servo with stiffness kp [N·m/rad] and damping kd [N·m·s/rad] on a joint tha
 oscillator of angular frequency sqrt(kp / M) with damping ratio kd / (2 sqrt(kp M)).
 """
 
+import fnmatch
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mujoco
@@ -32,8 +33,6 @@ LEAST_LEVER_M = 0.1
 """A leg's joint without an effort limit can carry the whole robot at this distance [m]; its own weight says little."""
 LARGEST_EFFORT = 5000.0
 """Efforts above are placeholders [N·m or N]: the strongest joint of a large industrial arm gives about 4000 N·m."""
-MOTOR_STEP_S = 0.002
-"""Greatest physics step of a robot with motors [s]: nothing but its own weight slows it down."""
 _POSES = 64
 
 
@@ -51,6 +50,9 @@ class Servos:
     """Leave the file's actuators as they are."""
     effort: bool = False
     """Give joints motors that take an effort, instead of servos that take a position."""
+    efforts: tuple[tuple[str, float], ...] = ()
+    """Effort limits instead of the file's: names or patterns (`wrist_*`) of joints, and limits [N·m or N]. Later ones
+    take precedence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ def actuate(
         ModelError: the model does not compile, or has no joint to drive.
     """
     model = spec.compile()
-    joints = _joints(model)
+    joints = _with_efforts(_joints(model), servos.efforts, decisions)
     names = _driven(model, joints, driven, decisions)
     if servos.keep:
         decisions.add("actuators", "the file's are kept, as asked", "leave out --servo none")
@@ -146,6 +148,17 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
         )
         for row, joint in enumerate(ids)
     ]
+
+
+def _with_efforts(joints: list[Joint], given: tuple[tuple[str, float], ...], decisions: Decisions) -> list[Joint]:
+    for pattern, effort in given:
+        matching = {joint.name for joint in joints if fnmatch.fnmatchcase(joint.name, pattern)}
+        if not matching:
+            known = ", ".join(joint.name for joint in joints)
+            raise ModelError(f"--effort {pattern}={effort:g}: no joint of that name; known: {known}")
+        joints = [replace(joint, effort=effort) if joint.name in matching else joint for joint in joints]
+        decisions.add(", ".join(sorted(matching)), f"effort limit {effort:g}, as asked", "leave out --effort")
+    return joints
 
 
 def _sampled(model: mujoco.MjModel, ids: list[int]) -> tuple[Array, Array]:
@@ -365,27 +378,3 @@ def _limit_speeds(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisio
     spec.add_numeric(name=VELOCITY_LIMITS, data=speeds)
     which = ", ".join(lacking) if len(lacking) < len(ids) else "all joints"
     decisions.add("speed limits", f"{which}: none stated, {assumed:g} rad/s ({SPEED_M:g} m/s) assumed", "--speed RAD_S")
-
-
-def stable_timestep(model: mujoco.MjModel) -> float:
-    """Largest usual physics step that resolves an oscillation of the stiffest servo 20 times; not contacts [s].
-
-    Without a servo the model's own, and at most `MOTOR_STEP_S`.
-
-    A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/20 leaves room for
-    poses with less inertia.
-    """
-    full, data = np.zeros((model.nv, model.nv)), mujoco.MjData(model)
-    data.qpos[:] = home_qpos(model)
-    mujoco.mj_forward(model, data)
-    mujoco.mj_fullM(model, data, full)
-    fastest = 0.0
-    for actuator in range(model.nu):
-        dof = int(model.jnt_dofadr[int(model.actuator_trnid[actuator, 0])])
-        stiffness = max(0.0, -float(model.actuator_biasprm[actuator, 1]))
-        fastest = max(fastest, math.sqrt(stiffness / max(full[dof, dof], 1e-12)))
-    if not fastest:
-        return min(MOTOR_STEP_S, float(model.opt.timestep))
-    wanted = 2.0 * math.pi / 20.0 / fastest
-    steps = (0.008, 0.004, 0.002, 0.001, 0.0005, 0.00025)
-    return next((step for step in steps if step <= wanted), steps[-1])

@@ -18,7 +18,7 @@ from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.contacts import overlaps
-from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
+from physai.sim.robots.importing.actuation import Servos, actuate
 from physai.sim.robots.importing.assets import UrdfMeshes, compiled, gathered, simplify_hulls
 from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
@@ -27,6 +27,7 @@ from physai.sim.robots.importing.frames import mark_end_effector
 from physai.sim.robots.importing.home import held_at_home, home_keyframe
 from physai.sim.robots.importing.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
 from physai.sim.robots.importing.mjcf import read_mjcf
+from physai.sim.robots.importing.timestep import stable_timestep
 from physai.sim.robots.importing.urdf_joints import link_of
 from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
@@ -39,7 +40,9 @@ from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 Array = NDArray[np.float64]
 
 DECISIONS_FILE = "decisions.json"
+_WHEEL = re.compile(r"wheel|caster|castor|track", re.IGNORECASE)
 PREVIEW_FILE = "preview.png"
+_JSON: dict[str, Any] = {"indent": 2, "ensure_ascii": False}
 CONTACT_STEP_S = 0.002
 """Longest physics step of a robot that stands on its feet [s]."""
 _LEG = re.compile(
@@ -76,6 +79,15 @@ class Imported:
     folder: Path
     robot: Robot
     decisions: Decisions
+
+    @property
+    def record(self) -> Path:
+        """The file with the decisions."""
+        return self.folder / DECISIONS_FILE
+
+    def keep(self, check: dict[str, Any]) -> None:
+        """Add what a check found to the file with the decisions."""
+        _write(self.record, json.dumps({**json.loads(self.record.read_bytes()), "check": check}, **_JSON).encode())
 
 
 def import_robot(source: Path, folder: Path, options: ImportOptions | None = None) -> Imported:
@@ -203,6 +215,10 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
     leaves = children - {link_of(joint, "parent") for joint in root.findall("joint")}
     legs = sorted(name for name in leaves if _LEG.search(name))
     if options.floating is None and len(legs) < 2:
+        wheels = [name for name in _names_of(root, "continuous") if _WHEEL.search(name)]
+        if len(wheels) > 1:
+            listed = ", ".join(wheels[:4])
+            decisions.add("base", f"is fixed to the world, although it has wheels: {listed}", "--floating")
         return
     if options.floating is False:
         return
@@ -228,6 +244,10 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
     if not any(masses.get(part, 0.0) for part in rigid_part(root, top)):
         give_mass(root, top, "floats but has no mass", decisions)
     decisions.add("base", f"floats, {why}", "--fixed-base")
+
+
+def _names_of(root: Element, kind: str) -> list[str]:
+    return [joint.get("name", "") for joint in root.findall("joint") if joint.get("type") == kind]
 
 
 def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
@@ -328,7 +348,7 @@ def _written(spec: mujoco.MjSpec, source: Path, folder: Path, options: ImportOpt
     record = {"source": source.name, "robot": name, "decisions": decisions.records()}
     try:
         # First, as it tells an import that was interrupted from a folder with something else.
-        _write(folder / DECISIONS_FILE, json.dumps(record, indent=2, ensure_ascii=False).encode())
+        _write(folder / DECISIONS_FILE, json.dumps(record, **_JSON).encode())
         for path, content in files.items():
             _write(folder / path, content)
         # MuJoCo compiles what it writes, and looks for the files where they are now.
