@@ -10,6 +10,7 @@ from physai.sim.logs.checks.base import base_findings
 from physai.sim.logs.checks.channels import channel_findings
 from physai.sim.logs.checks.derived import derived_findings
 from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
+from physai.sim.logs.checks.frozen import frozen_findings
 from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
 from physai.sim.logs.checks.reading import reading_findings, sound_rows
 from physai.sim.logs.checks.timing import timing_findings
@@ -97,6 +98,7 @@ def check_raw(log: RawLog) -> QualityReport:
     motions = tuple(joint_motion(sound, j) for j in range(len(log.joints)))
     findings += timing_findings(sound, periods)
     findings += channel_findings(sound)
+    findings += frozen_findings(sound)
     findings += motion_findings(sound, motions)
     findings += command_findings(sound, lags)
     if not any(finding.check == "units" and finding.severity == "defect" for finding in findings):

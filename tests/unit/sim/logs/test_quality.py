@@ -193,7 +193,10 @@ def test_effort_that_counts_oppositely_or_in_another_unit(check: Check, motion: 
     assert (found.severity, found.joint, found.numbers["gain"]) == ("defect", "shoulder", pytest.approx(-1.0))
     motion["e1"] = 1000 * motion["u1"]
     found = only(check(motion), "follow")
-    assert (found.severity, found.numbers["gain"]) == ("warning", pytest.approx(1000.0))
+    assert (found.severity, found.numbers["gain"]) == ("defect", pytest.approx(1000.0))
+    motion["e1"] = 3 * motion["u1"]
+    found = only(check(motion), "follow")
+    assert (found.severity, found.numbers["gain"]) == ("warning", pytest.approx(3.0))
     motion["e1"] = np.random.default_rng(0).normal(size=1000)
     assert "explains 0% of the variance" in only(check(motion), "follow").message
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from physai.sdk.contract.robot import JointSpec
 from physai.sim.logs.checks.base import base_reading, sound_poses
 from physai.sim.logs.checks.findings import LogFinding, places
+from physai.sim.logs.checks.frozen import publisher_findings
 from physai.sim.logs.checks.normalised import degrees_of_a_gripper, lerobot_range, normalised_advice
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import Array, LogError
@@ -62,7 +63,9 @@ def require_readable(log: RawLog) -> None:
 
 def reading_findings(log: RawLog) -> list[LogFinding]:
     """Return the findings; units are checked only if values and time are valid."""
-    return [*_time(log), *_finite(log), *base_reading(log)] or list(_units(log))
+    unsound = [*_time(log), *_finite(log), *base_reading(log)]
+    # The jumps between two series would look like speeds in another unit.
+    return unsound or list(publisher_findings(log)) or list(_units(log))
 
 
 def sound_rows(log: RawLog) -> RawLog:

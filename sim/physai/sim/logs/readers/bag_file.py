@@ -66,6 +66,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     used = [*measured, *command]
     clock = topics.clock or ("header" if all(series.has_stamps for series in used) else "log")
     findings = (
+        *(finding for series in used for finding in series.findings),
         *clock_findings(used, clock, chosen=topics.clock is not None),
         *(_other_kind(series, column_map) for series in command if _is_other_kind(series, column_map)),
     )
@@ -190,7 +191,7 @@ def _choose(what: str, names: list[str]) -> str:
 def _stream(series: TopicSeries, clock: str, origin: int) -> ColumnStream:
     """Convert a series to columns `<topic>.<field>.<joint>`."""
     columns = {
-        f"{series.topic}.{name}.{joint}": np.array([row[i] for row in series.rows[name]])
+        f"{series.topic}.{name}.{joint}": series.column(name, i)
         for name in series.fields
         for i, joint in enumerate(series.joints)
     }

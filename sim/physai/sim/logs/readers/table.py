@@ -49,6 +49,8 @@ class ColumnStream:
     """Columns that are not numeric."""
     origins: frozenset[str] = frozenset()
     """Origins stated in the file: values of ORIGIN_COLUMN, or metadata."""
+    findings: tuple[LogFinding, ...] = ()
+    """What the reader of the format saw in the file."""
 
     @property
     def rows(self) -> int:
