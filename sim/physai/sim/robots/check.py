@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.loader import Robot
-from physai.sim.robots.plausibility import STRONGEST, links_below, strongest_effort
+from physai.sim.robots.plausibility import (
+    FAST_RAD_S,
+    MOST_RAD,
+    STRONGEST,
+    degrees_in,
+    implausible_bodies,
+    links_below,
+    strongest_effort,
+)
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, servo_gains
 
 Array = NDArray[np.float64]
@@ -157,6 +165,9 @@ def check_robot(robot: Robot) -> RobotCheck:
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
     _judge_efforts(bench, found)
+    for name, text in implausible_bodies(bench.model):
+        found.add(name, text, "the unit of the file: kg, m and kg·m²")
+    _judge_limits(bench, found)
     _judge_ranges(bench, found)
     _judge_contacts(bench, found)
     if floating:
@@ -272,6 +283,22 @@ def _judge_height(bench: _Bench, found: RobotCheck) -> None:
             "another home pose (edit the keyframe home), unless the base stands on an edge or hangs",
             severe=False,
         )
+
+
+def _judge_limits(bench: _Bench, found: RobotCheck) -> None:
+    """Hinges of +-90 rad, or as fast as 180 rad/s, have their limits in degrees."""
+    for place, joint in enumerate(bench.ids):
+        if int(bench.model.jnt_type[joint]) != mujoco.mjtJoint.mjJNT_HINGE:
+            continue
+        low, high = (float(limit) for limit in bench.model.jnt_range[joint])
+        if bench.model.jnt_limited[joint] and degrees_in((low, high), MOST_RAD):
+            way_out = f"{math.radians(low):.4g} and {math.radians(high):.4g}, if they are"
+            text = f"limits of {low:g} and {high:g} rad look like degrees"
+            found.add(bench.names[place], text, way_out, severe=False)
+        speed = float(bench.limits[place])
+        if math.isfinite(speed) and degrees_in((speed,), FAST_RAD_S):
+            text = f"a velocity limit of {speed:g} rad/s looks like degrees"
+            found.add(bench.names[place], text, f"{math.radians(speed):.4g}, if it is", severe=False)
 
 
 def _judge_ranges(bench: _Bench, found: RobotCheck) -> None:

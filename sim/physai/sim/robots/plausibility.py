@@ -1,5 +1,8 @@
 """What a robot's size and weight say of its home pose and of the efforts in its file."""
 
+import math
+from collections.abc import Iterator
+
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,52 @@ BELOW_M = 0.05
 STRONGEST = 20.0
 """Efforts above this many times what holds the whole robot at its full length are placeholders. Arms and legs have 0.3
 to 3 of it, hobby servos 2."""
+
+
+GYRATION = 5.0
+"""Radius of gyration of a link above which its inertia is in another unit, in lengths of the whole robot."""
+DENSEST = 25_000.0
+"""Density of a link's bounding box above which its mass is in another unit; osmium has 22 600 kg/m³ [kg/m³]."""
+
+
+def implausible_bodies(model: mujoco.MjModel) -> Iterator[tuple[str, str]]:
+    """Names of bodies that no matter is like, and why."""
+    extent = float(model.stat.extent)
+    volumes = _volumes(model)
+    for body in range(1, model.nbody):
+        if not model.body_weldid[body]:
+            continue
+        mass, inertia = float(model.body_mass[body]), float(model.body_inertia[body].max())
+        radius, density = math.sqrt(inertia / mass) if mass > 0.0 else 0.0, mass / volumes.get(body, math.inf)
+        if radius > GYRATION * extent:
+            yield (
+                str(model.body(body).name),
+                f"{inertia:.4g} kg·m² on {mass:.4g} kg are a ring's of {radius:.3g} m; the robot has {extent:.3g} m",
+            )
+        elif density > DENSEST:
+            yield (
+                str(model.body(body).name),
+                f"{mass:.4g} kg in a box of {1e3 * volumes[body]:.3g} l; no matter is denser than {DENSEST:g} kg/m³",
+            )
+
+
+MOST_RAD, FAST_RAD_S = 6.0 * math.pi, 60.0
+"""Limits of hinges from which round numbers are probably degrees: three turns, and ten turns per second."""
+
+
+def degrees_in(numbers: tuple[float, ...], most: float) -> bool:
+    """Whether one of these numbers is beyond `most` and round, as degrees are and radians are not."""
+    return any(abs(number) > most and abs(number / 5.0 - round(number / 5.0)) < 1e-4 for number in numbers)
+
+
+def _volumes(model: mujoco.MjModel) -> dict[int, float]:
+    """Sum of the volumes of the bounding boxes of each body's shapes [m³]; bodies without shapes are left out."""
+    volumes: dict[int, float] = {}
+    for geom in range(model.ngeom):
+        if model.geom_rbound[geom] > 0.0:
+            body = int(model.geom_bodyid[geom])
+            volumes[body] = volumes.get(body, 0.0) + 8.0 * float(np.asarray(model.geom_aabb[geom, 3:]).prod())
+    return {body: volume for body, volume in volumes.items() if volume > 0.0}
 
 
 def base_plane(model: mujoco.MjModel) -> float:

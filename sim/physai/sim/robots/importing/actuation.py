@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.replaced import clear_actuators
 from physai.sim.robots.importing.stance import toppling_stiffness
 from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
 
@@ -85,6 +86,7 @@ def actuate(
     driven: set[str] | None,
     compensate: bool,
     counterbalance: bool = True,
+    stated: bool = True,
 ) -> None:
     """Replaces the actuators of a model by one position servo per driven joint, unless they are such servos.
 
@@ -95,6 +97,7 @@ def actuate(
         driven: joints to drive; None for those that have an actuator or effort limit, or all if none has.
         compensate: let the servos carry the weight of the links, as the controllers of arms do.
         counterbalance: if they do, take weight at home beyond a stated effort limit as carried by springs.
+        stated: whether the file has the model's actuators; a URDF has none.
 
     Raises:
         ModelError: the model does not compile, or has no joint to drive.
@@ -107,13 +110,14 @@ def actuate(
     elif servos.kp is None and _are_servos(model, names):
         decisions.add("actuators", "the file's position servos are kept", "--servo KP,KD")
     elif servos.effort:
-        _clear_actuators(spec, decisions, "motors")
+        clear_actuators(spec, model, decisions, "motors", stated=stated)
         for joint in joints:
             if joint.name in names:
                 _add_motor(spec, joint, decisions)
         # Servos follow targets within a speed limit; what a motor swings is as fast as it falls.
         return
     else:
+        clear_actuators(spec, model, decisions, "position servos", stated=stated)
         least = LEAST_LEVER_M * 9.81 * float(model.body_subtreemass[0]) if has_floating_base(model) else 0.1
         _add_servos(spec, [joint for joint in joints if joint.name in names], decisions, servos, least)
         if compensate:
@@ -256,19 +260,6 @@ def _are_servos(model: mujoco.MjModel, names: set[str]) -> bool:
     return found == names
 
 
-def _clear_actuators(spec: mujoco.MjSpec, decisions: Decisions, instead: str) -> None:
-    removed = len(spec.actuators)
-    for sensor in [one for one in spec.sensors if "ACTUATOR" in str(one.type)]:
-        spec.delete(sensor)
-    # Keyframes hold a control per actuator.
-    for key in spec.keys:
-        key.ctrl, key.act = [], []
-    for actuator in list(spec.actuators):
-        spec.delete(actuator)
-    if removed:
-        decisions.add("actuators", f"{removed} of the file are replaced by {instead}", "--servo none")
-
-
 def _add_motor(spec: mujoco.MjSpec, joint: Joint, decisions: Decisions) -> None:
     unit = "N" if joint.slides else "N·m"
     effort = joint.effort or _estimate(joint, 0.0)
@@ -281,7 +272,6 @@ def _add_motor(spec: mujoco.MjSpec, joint: Joint, decisions: Decisions) -> None:
 
 
 def _add_servos(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions, servos: Servos, least: float) -> None:
-    _clear_actuators(spec, decisions, "position servos")
     by_name = {joint.name: joint for joint in spec.joints}
     for joint in joints:
         _add_servo(spec, by_name[joint.name], joint, decisions, servos, least)

@@ -28,7 +28,7 @@ from physai.sim.robots.importing.home import held_at_home, home_keyframe
 from physai.sim.robots.importing.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
 from physai.sim.robots.importing.mjcf import read_mjcf
 from physai.sim.robots.importing.timestep import stable_timestep
-from physai.sim.robots.importing.urdf_joints import link_of
+from physai.sim.robots.importing.urdf_joints import link_of, refuse_expressions
 from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.physics_options import check_options
@@ -109,7 +109,7 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
             warnings.simplefilter("always")
             spec = _read(parsed, options, decisions)
             check_options(source, spec)
-            robot_spec(_finish(spec, options, decisions), name=robot_name(folder))
+            robot_spec(_finish(spec, options, decisions, stated=parsed.root.tag == "mujoco"), name=robot_name(folder))
             for text in sorted({" ".join(str(warning.message).split()) for warning in caught}):
                 decisions.add("MuJoCo", text)
             return _written(spec, source, folder, options, decisions)
@@ -184,6 +184,7 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
             f"{parsed.path}: this is a xacro file; rename it to {parsed.path.stem}.xacro if you trust its expressions, "
             "and import that"
         )
+    refuse_expressions(parsed)
     masses = link_masses(parsed.root)
     repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
     _decide_base(parsed.root, options, decisions)
@@ -266,7 +267,7 @@ def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
     return spec
 
 
-def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -> mujoco.MjModel:
+def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions, *, stated: bool) -> mujoco.MjModel:
     """Adds what the file leaves open; returns the compiled model."""
     simplify_hulls(spec)
     _name_joints(spec, decisions)
@@ -290,6 +291,7 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
         driven=driven,
         compensate=options.compensate and not floating,
         counterbalance=options.counterbalance,
+        stated=stated,
     )
     model = spec.compile()
     home.ctrl = [held_at_home(model, actuator.target) for actuator in spec.actuators]
