@@ -165,8 +165,8 @@ def check_robot(robot: Robot) -> RobotCheck:
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
     _judge_efforts(bench, found)
-    for name, text in implausible_bodies(bench.model):
-        found.add(name, text, "the unit of the file: kg, m and kg·m²")
+    for name, text, severe in implausible_bodies(bench.model):
+        found.add(name, text, "the units kg, m and kg·m² in the file", severe=severe)
     _judge_limits(bench, found)
     _judge_ranges(bench, found)
     _judge_contacts(bench, found)

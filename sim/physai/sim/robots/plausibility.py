@@ -24,8 +24,12 @@ DENSEST = 25_000.0
 """Density of a link's bounding box above which its mass is in another unit; osmium has 22 600 kg/m³ [kg/m³]."""
 
 
-def implausible_bodies(model: mujoco.MjModel) -> Iterator[tuple[str, str]]:
-    """Names of bodies that no matter is like, and why."""
+HEAVY_KG = 20.0
+"""Mass from which the density counts; the shapes of a light link may show a part of it [kg]."""
+
+
+def implausible_bodies(model: mujoco.MjModel) -> Iterator[tuple[str, str, bool]]:
+    """Names of bodies that no matter is like, why, and whether that is certain whatever shapes they have."""
     extent = float(model.stat.extent)
     volumes = _volumes(model)
     for body in range(1, model.nbody):
@@ -37,11 +41,13 @@ def implausible_bodies(model: mujoco.MjModel) -> Iterator[tuple[str, str]]:
             yield (
                 str(model.body(body).name),
                 f"{inertia:.4g} kg·m² on {mass:.4g} kg are a ring's of {radius:.3g} m; the robot has {extent:.3g} m",
+                True,
             )
-        elif density > DENSEST:
+        elif mass > HEAVY_KG and density > DENSEST:
             yield (
                 str(model.body(body).name),
                 f"{mass:.4g} kg in a box of {1e3 * volumes[body]:.3g} l; no matter is denser than {DENSEST:g} kg/m³",
+                False,
             )
 
 
@@ -49,9 +55,13 @@ MOST_RAD, FAST_RAD_S = 6.0 * math.pi, 60.0
 """Limits of hinges from which round numbers are probably degrees: three turns, and ten turns per second."""
 
 
+MOST_DEGREES = 720.0
+"""Greatest limit that may be degrees; larger ones are placeholders for none."""
+
+
 def degrees_in(numbers: tuple[float, ...], most: float) -> bool:
     """Whether one of these numbers is beyond `most` and round, as degrees are and radians are not."""
-    return any(abs(number) > most and abs(number / 5.0 - round(number / 5.0)) < 1e-4 for number in numbers)
+    return any(most < abs(x) <= MOST_DEGREES and abs(x / 5.0 - round(x / 5.0)) < 1e-4 for x in numbers)
 
 
 def _volumes(model: mujoco.MjModel) -> dict[int, float]:

@@ -117,6 +117,11 @@ def test_a_robot_that_sinks_does_not_stand(tmp_path: Path, capsys: Captured) -> 
     assert len(lines) <= 10
     assert any(line.endswith("it does NOT stand") for line in lines)
     assert "train velocity" not in lines[-1]
+    (tmp_path / "many").mkdir()
+    (tmp_path / "r.xml").rename(tmp_path / "many" / "r.xml")
+    words = ["robots", "import", str(tmp_path / "many"), "-o", str(tmp_path / "robots"), "--servo", "5,1"]
+    assert main(words) == 0
+    assert "does not stand, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
