@@ -38,7 +38,7 @@ def said(result: Imported) -> str:
         ({"inertia": "1000"}, "a: 1000 kg·m² on 1 kg are a ring's of 31.6 m; the robot has", False),
         # 0.003 m³ of osmium are 68 kg.
         ({"mass": "1000", "inertia": "10"}, "a: 1000 kg in a box of 3 l; no matter is denser than 25000 kg/m³", True),
-        ({"mass": "0.7", "inertia": "1e-4", "shape": BOX.replace(".1 .1 .3", ".01 .01 .03")}, "", True),
+        ({"mass": "5", "shape": BOX.replace(".1 .1 .3", ".02 .02 .3")}, "", True),
         ({"velocity": "1000"}, "", True),
         ({"mass": "20", "inertia": ".2"}, "", True),
     ],
