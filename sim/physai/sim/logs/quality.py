@@ -9,12 +9,12 @@ from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs.checks.base import base_findings
 from physai.sim.logs.checks.channels import channel_findings
 from physai.sim.logs.checks.derived import derived_findings
-from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
 from physai.sim.logs.checks.frozen import frozen_findings
 from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
 from physai.sim.logs.checks.reading import reading_findings, sound_rows
 from physai.sim.logs.checks.timing import timing_findings
 from physai.sim.logs.checks.tracking import tracking_findings
+from physai.sim.logs.findings import SEVERITIES, LogFinding, Severity
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import RobotLog
 from physai.sim.logs.signals.lag import command_lag

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.robot_log import Array, BasePose, CommandKind, LogError, RobotLog
 from physai.sim.logs.signals.duty import duty_gain
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import read_log
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.quality import QualityReport, check_log, check_raw
 from physai.sim.logs.reader import read_raw
 

@@ -11,7 +11,7 @@ from tests.support.bags import EPOCH_NS, Sent, bag, by_time, commands, joint_sta
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, read_log
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.quality import check_raw
 from physai.sim.logs.reader import read_raw
 

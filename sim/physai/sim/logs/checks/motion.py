@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from physai.sdk.contract.robot import JointSpec
-from physai.sim.logs.checks.findings import LogFinding, Severity
+from physai.sim.logs.findings import LogFinding, Severity
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.lag_fit import LagEstimate

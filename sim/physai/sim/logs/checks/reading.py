@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from physai.sdk.contract.robot import JointSpec
 from physai.sim.logs.checks.base import base_reading, sound_poses
-from physai.sim.logs.checks.findings import LogFinding, places
 from physai.sim.logs.checks.frozen import publisher_findings
 from physai.sim.logs.checks.normalised import degrees_of_a_gripper, lerobot_range, normalised_advice
+from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import Array, LogError
 from physai.sim.logs.signals.timing import GAP_FACTOR

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from physai.sdk.contract.robot import JointSpec
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import Array
 

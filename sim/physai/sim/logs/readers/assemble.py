@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JointSpec, RobotSpec
-from physai.sim.logs.checks.findings import LogFinding, note
+from physai.sim.logs.findings import LogFinding, note
 from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
 from physai.sim.logs.readers.base_columns import base_pose
 from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns

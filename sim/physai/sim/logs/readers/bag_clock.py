@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from physai.sim.logs.checks.findings import LogFinding, places
+from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.readers.bag_topics import TopicSeries
 
 JUMP_S = 0.1

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.readers.bag_clock import clock_findings
 from physai.sim.logs.readers.bag_messages import bag_files
 from physai.sim.logs.readers.bag_topics import POSE_AXES, POSE_KINDS, Bag, TopicSeries, read_topics

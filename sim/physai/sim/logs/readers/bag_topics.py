@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.logs.checks.findings import LogFinding, note
+from physai.sim.logs.findings import LogFinding, note
 from physai.sim.logs.readers.bag_messages import BagMessage, Kind, bag_messages
 from physai.sim.logs.readers.table import MAX_COLUMNS
 from physai.sim.logs.robot_log import Array, LogError

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from physai.sim.logs.checks.findings import note
+from physai.sim.logs.findings import note
 from physai.sim.logs.readers.parquet_file import float64, is_numeric
 from physai.sim.logs.readers.table import (
     MAX_COLUMNS,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from physai.sdk.base.files import read_plain
 from physai.sdk.evidence.origin import Origin, OriginError, combine_origins
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_FILE_BYTES = 512 << 20
