@@ -137,6 +137,7 @@ def _table(records: Sequence[dict[str, Any]]) -> str:
         if "error" in record:
             rows.append([file, "", "", "", "failed: " + " ".join(record["error"].split())[:160]])
             continue
-        state = "stable" if record["check"]["stable"] else "not stable"
+        check = record["check"]
+        state = "not stable" if not check["stable"] else "stable" if check["stands"] is not False else "does not stand"
         rows.append([file, record["robot"], str(len(record["joints"])), record["base"], f"{state}, {record['folder']}"])
     return table(["file", "robot", "joints", "base", "result"], rows, indent="")

@@ -17,10 +17,14 @@ from physai.sim.cli.robots_batch import ImportRequest, run_batch
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
     from physai.sim.robots.check import RobotCheck
-    from physai.sim.robots.importing.importer import ImportOptions
+    from physai.sim.robots.importing.importer import Imported, ImportOptions
 
 _IMPORT = """Make a folder of a robot that physai and plain MuJoCo load, from a URDF (with meshes), a xacro or an MJCF
 file. What the file leaves open is decided, printed, and kept in decisions.json; options decide otherwise."""
+TOLD = ("base", "meshes", "mass", "end effector")
+"""Parts of a robot whose decisions are printed."""
+SHOWN = 2
+"""Findings of the check that an import prints; all lines together are ten."""
 _CHECK = """Hold a robot still for 5 s, move each of its joints, and say what is unstable, too stiff for the physics
 step or colliding with itself. Ends with 1 if the robot is not fit to be trained on."""
 
@@ -55,6 +59,11 @@ def add_import_parser(actions: Any) -> None:
     parser.add_argument(
         "--speed", type=float, default=2.0, metavar="RAD_S", help="speed limit of hinges without one (default: 2)"
     )
+    parser.add_argument(
+        "--effort",
+        metavar="N_M",
+        help="effort limits instead of the file's [N·m, N]: one of all joints, or JOINT=N_M,… with patterns as wrist_*",
+    )
     parser.add_argument("--drive", metavar="JOINT,…", help="joints that get a servo (default: those with an actuator)")
     parser.add_argument("--fix", metavar="JOINT,…", help="joints of a URDF to hold still; patterns as gripper_*")
     base = parser.add_mutually_exclusive_group()
@@ -73,6 +82,7 @@ def add_import_parser(actions: Any) -> None:
         metavar="FACES",
         help="reduce visual meshes to so many triangles each; collisions and masses stay (default: keep all)",
     )
+    parser.add_argument("--verbose", action="store_true", help="print every decision and finding")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -101,25 +111,39 @@ def run_import(arguments: argparse.Namespace) -> int:
     picture = _preview(imported.robot, folder / PREVIEW_FILE)
     _say("checking that it holds still and moves")
     check = _checked(imported.robot)
+    imported.keep(check.record())
     seconds = time.monotonic() - start
     if arguments.json:
         print(json.dumps(_record(imported, folder, picture, check, seconds), indent=2))
         return 0
-    for line in imported.decisions.lines():
-        print(printable(f"  {line}"))
-    _print_check(check)
-    print(
-        printable(
-            f"{folder}: {len(imported.robot.spec.joints)} joints, base {imported.robot.spec.base}, {seconds:.1f} s"
-        )
-    )
-    if picture is not None:
-        print(printable(f"picture: {picture}, with the axes of the end effector: x red, y green, z blue"))
-    print(printable(f"next: {_next(imported.robot, check)} {folder}/"))
+    _print_decisions(imported, verbose=arguments.verbose)
+    _print_check(check, most=None if arguments.verbose else SHOWN, way_out=f"physai robots check {folder}/")
+    _print_summary(imported, folder, picture, check, seconds)
     return 0
 
 
-def _record(imported: Any, folder: Path, picture: str | None, check: RobotCheck, seconds: float) -> dict[str, Any]:
+def _print_decisions(imported: Imported, *, verbose: bool) -> None:
+    """Print all decisions, or those on which it depends what the robot is; the rest is in decisions.json."""
+    last = {decision.about: decision.line() for decision in imported.decisions.made}
+    for line in imported.decisions.lines() if verbose else [last[about] for about in TOLD if about in last]:
+        print(printable(f"  {line}"))
+
+
+def _print_summary(imported: Imported, folder: Path, picture: str | None, check: RobotCheck, seconds: float) -> None:
+    spec, decisions = imported.robot.spec, imported.decisions
+    print(
+        printable(
+            f"{folder}: {len(spec.joints)} joints, base {spec.base}, {seconds:.1f} s; {len(decisions.made)} decisions "
+            f"in {imported.record.name} (--verbose prints them)"
+        )
+    )
+    if picture is not None:
+        axes = ", with the axes of the end effector: x red, y green, z blue" if spec.chains else ""
+        print(printable(f"picture: {picture}{axes}"))
+    print(printable(f"next: {_next(imported.robot, check)} {folder}/"))
+
+
+def _record(imported: Imported, folder: Path, picture: str | None, check: RobotCheck, seconds: float) -> dict[str, Any]:
     return {
         "robot": imported.robot.name,
         "folder": str(folder),
@@ -145,6 +169,7 @@ def _imported_record(source: Path, folder: Path, options: ImportOptions) -> dict
     imported = import_robot(source, folder, options)
     picture = _preview(imported.robot, folder / PREVIEW_FILE)
     check = _checked(imported.robot)
+    imported.keep(check.record())
     return _record(imported, folder, picture, check, time.monotonic() - start)
 
 
@@ -166,7 +191,7 @@ def _next(robot: Robot, check: RobotCheck) -> str:
     if not check.stable:
         return "change what is named above, then physai robots check"
     if check.floating:
-        return "physai train velocity --robot"
+        return "physai train velocity --robot" if check.stands else "stiffer servos or another home for"
     return "physai train reach --robot" if robot.spec.chains else "physai robots show"
 
 
@@ -225,6 +250,7 @@ def _options(arguments: argparse.Namespace) -> ImportOptions:
             speed=arguments.speed,
             keep=arguments.servo == "none",
             effort=arguments.servo == "effort",
+            efforts=_efforts(arguments.effort),
         ),
         driven=_names(arguments.drive),
         fixed=_names(arguments.fix) or (),
@@ -251,19 +277,40 @@ def _gains(text: str) -> tuple[float | None, float | None]:
     return kp, kd
 
 
+def _efforts(text: str | None) -> tuple[tuple[str, float], ...]:
+    from physai.sim.cli.options import require_range
+    from physai.sim.robots.importing.actuation import LARGEST_EFFORT
+
+    pairs: list[tuple[str, float]] = []
+    for part in [] if text is None else text.split(","):
+        joint, _, number = part.rpartition("=")
+        try:
+            effort = float(number)
+        except ValueError as error:
+            raise PhysaiError(f"--effort {part[:40]}: expected a number, or JOINT=NUMBER as wrist_*=28") from error
+        require_range("--effort", effort, 1e-6, LARGEST_EFFORT)
+        pairs.append((joint or "*", effort))
+    return tuple(pairs)
+
+
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name for name in text.split(",") if name)
 
 
-def _print_check(check: RobotCheck) -> None:
-    for finding in check.findings:
+def _print_check(check: RobotCheck, *, most: int | None = None, way_out: str = "") -> None:
+    findings = sorted(check.findings, key=lambda finding: not finding.severe)
+    for finding in findings[:most]:
         mark = styled("unstable" if finding.severe else "note", "red" if finding.severe else "yellow", sys.stdout)
-        way_out = f"; try {finding.next_step}" if finding.next_step else ""
-        print(f"{mark} " + printable(f"{finding.about}: {finding.text}{way_out}"))
+        advice = f"; try {finding.next_step}" if finding.next_step else ""
+        print(f"{mark} " + printable(f"{finding.about}: {finding.text}{advice}"))
+    if most is not None and len(findings) > most:
+        print(printable(f"and {len(findings) - most} more: {way_out}"))
     if check.stable:
         held = "holds its joints still where it hangs" if check.floating else "holds still"
         rest = check.joints - check.servos
-        others = f"; {rest} without a servo" if rest else ""
+        others = f", not {', '.join(check.unmoved)}" if check.unmoved else ""
+        others += f"; {rest} without a servo" if rest else ""
+        others += "" if check.stands is None else "; it stands" if check.stands else "; it does NOT stand"
         print(printable(f"stable: {check.robot} {held}, {check.moved} of {check.joints} joints moved as told{others}"))
     else:
         print(printable(f"not stable: {check.robot}, see above"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from physai.sim.logs.checks.findings import SEVERITIES, LogFinding
+from physai.sim.logs.findings import SEVERITIES, LogFinding
 from physai.sim.logs.quality import QualityReport
 from physai.sim.logs.raw_log import RawColumn
 from physai.sim.logs.robot_log import Array, LogError

@@ -9,10 +9,12 @@ from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs.checks.base import base_findings
 from physai.sim.logs.checks.channels import channel_findings
 from physai.sim.logs.checks.derived import derived_findings
-from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
+from physai.sim.logs.checks.frozen import frozen_findings
 from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
 from physai.sim.logs.checks.reading import reading_findings, sound_rows
 from physai.sim.logs.checks.timing import timing_findings
+from physai.sim.logs.checks.tracking import tracking_findings
+from physai.sim.logs.findings import SEVERITIES, LogFinding, Severity
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import RobotLog
 from physai.sim.logs.signals.lag import command_lag
@@ -77,8 +79,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
 
 def check_raw(log: RawLog) -> QualityReport:
     """Check a recording from `physai.sim.logs.reader.read_raw`."""
-    findings = [LogFinding(severity="note", check="rows", message=remark) for remark in log.remarks]
-    findings += reading_findings(log)
+    findings = [*log.findings, *reading_findings(log)]
     # The content is checked in the sound rows only: one NaN would otherwise hide every other finding.
     sound = sound_rows(log)
     if len(sound.time) < _MIN_ROWS:
@@ -97,8 +98,12 @@ def check_raw(log: RawLog) -> QualityReport:
     motions = tuple(joint_motion(sound, j) for j in range(len(log.joints)))
     findings += timing_findings(sound, periods)
     findings += channel_findings(sound)
+    findings += frozen_findings(sound)
     findings += motion_findings(sound, motions)
     findings += command_findings(sound, lags)
+    if not any(finding.check == "units" and finding.severity == "defect" for finding in findings):
+        # A wrong unit of the positions would be reported of their commands again.
+        findings += tracking_findings(sound)
     findings += derived_findings(sound)
     findings += base_findings(sound)
     return QualityReport(log, _worst_first(findings), periods, sensor_noise(robot_log), motions, lags)

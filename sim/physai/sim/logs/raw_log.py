@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.robot_log import Array, BasePose, CommandKind, LogError, RobotLog
 from physai.sim.logs.signals.duty import duty_gain
 
@@ -66,8 +67,8 @@ class RawLog:
     notes: Mapping[str, float]
     origin: Origin
     """Origin stated in the file."""
-    remarks: tuple[str, ...] = ()
-    """Samples left out, with the reason."""
+    findings: tuple[LogFinding, ...] = ()
+    """What the reader left out, assumed or saw in the file."""
     base: BasePose | None = None
     """Pose of the floating base, whose quaternions may have any length."""
 

@@ -13,6 +13,15 @@ from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.loader import Robot
+from physai.sim.robots.plausibility import (
+    FAST_RAD_S,
+    MOST_RAD,
+    STRONGEST,
+    degrees_in,
+    implausible_bodies,
+    links_below,
+    strongest_effort,
+)
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, servo_gains
 
 Array = NDArray[np.float64]
@@ -25,6 +34,10 @@ SAG, STEP = 0.05, 0.2
 """Distance from its target that is worth a note, and by which each joint is moved [rad or m]."""
 FASTEST = 50.0
 """Speed of a joint that has exploded, if the file states no limit [rad/s or m/s]."""
+LOST = 0.5
+"""Distance from its target by which a joint has gone elsewhere, as a share of `STEP` or of a shorter step."""
+DEGREES = (40.0, 80.0)
+"""Ratio of a servo's range to its joint's that hints at degrees; a radian has 57.3."""
 STIFFEST = 0.5
 """Greatest product of a servo's angular frequency and the physics step. An explicit step is unstable from 2 on, and
 the inertia that a joint feels varies by a factor of ten with the pose."""
@@ -59,6 +72,10 @@ class RobotCheck:
     """Joints that have a position servo."""
     moved: int = 0
     """Joints that followed a command."""
+    unmoved: list[str] = field(default_factory=list[str])
+    """Joints that have a servo and did not follow a command."""
+    stands: bool | None = None
+    """Whether a robot with a floating base keeps its height while its joints are held; None with a fixed base."""
     largest_speed: float = 0.0
     """Of any joint while all were held [rad/s or m/s]."""
 
@@ -74,7 +91,7 @@ class RobotCheck:
     def record(self) -> dict[str, Any]:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        names = ("robot", "stable", "floating", "joints", "servos", "moved", "largest_speed")
+        names = ("robot", "stable", "floating", "stands", "joints", "servos", "moved", "unmoved", "largest_speed")
         own = {name: getattr(self, name) for name in names}
         return {**own, "findings": findings}
 
@@ -147,9 +164,16 @@ def check_robot(robot: Robot) -> RobotCheck:
         found.add("size", f"it is {extent:.3g} m large; lengths are in metres", way_out, severe=False)
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
+    _judge_efforts(bench, found)
+    for name, text, severe in implausible_bodies(bench.model):
+        found.add(name, text, "the units kg, m and kg·m² in the file", severe=severe)
+    _judge_limits(bench, found)
+    _judge_ranges(bench, found)
     _judge_contacts(bench, found)
     if floating:
         _judge_drop(bench, found)
+    else:
+        _judge_height(bench, found)
     if not bench.ids:  # a free body
         return found
     with _hung_up(bench.model) if floating else nullcontext():
@@ -229,6 +253,74 @@ def _judge_weight(bench: _Bench, found: RobotCheck) -> None:
             )
 
 
+def _judge_efforts(bench: _Bench, found: RobotCheck) -> None:
+    """Files have placeholders, as effort="1000", from which servos and rotors follow that no such robot has."""
+    placeholders: dict[tuple[float, str, float], list[str]] = {}
+    for place, actuator in bench.servos.items():
+        slides = int(bench.model.jnt_type[bench.ids[place]]) == mujoco.mjtJoint.mjJNT_SLIDE
+        most = strongest_effort(bench.model, slides=slides)
+        given = float(np.abs(bench.model.actuator_forcerange[actuator]).max())
+        if bench.model.actuator_forcelimited[actuator] and given > most > 0.0:
+            placeholders.setdefault((given, "N" if slides else "N·m", most), []).append(bench.names[place])
+    for (given, unit, most), names in placeholders.items():
+        found.add(
+            _first(names),
+            f"an effort limit of {given:g} {unit} is implausible: {most:.2g} {unit} hold {STRONGEST:g} such robots",
+            f"physai robots import FILE --effort {names[0]}=…, with that of the data sheet",
+        )
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _judge_height(bench: _Bench, found: RobotCheck) -> None:
+    below = links_below(bench.model, bench.home)
+    if below:
+        found.add(
+            _first(list(below)),
+            f"up to {next(iter(below.values())):.2g} m below the base at home",
+            "another home pose (edit the keyframe home), unless the base stands on an edge or hangs",
+            severe=False,
+        )
+
+
+def _judge_limits(bench: _Bench, found: RobotCheck) -> None:
+    """Hinges of +-90 rad, or as fast as 180 rad/s, have their limits in degrees."""
+    for place, joint in enumerate(bench.ids):
+        if int(bench.model.jnt_type[joint]) != mujoco.mjtJoint.mjJNT_HINGE:
+            continue
+        low, high = (float(limit) for limit in bench.model.jnt_range[joint])
+        if bench.model.jnt_limited[joint] and degrees_in((low, high), MOST_RAD):
+            way_out = f"{math.radians(low):.4g} and {math.radians(high):.4g}, if they are"
+            text = f"limits of {low:g} and {high:g} rad look like degrees"
+            found.add(bench.names[place], text, way_out, severe=False)
+        speed = float(bench.limits[place])
+        if math.isfinite(speed) and degrees_in((speed,), FAST_RAD_S):
+            text = f"a velocity limit of {speed:g} rad/s looks like degrees"
+            found.add(bench.names[place], text, f"{math.radians(speed):.4g}, if it is", severe=False)
+
+
+def _judge_ranges(bench: _Bench, found: RobotCheck) -> None:
+    """A servo takes targets where its joint can be: MuJoCo reads angles of joints in degrees, those of servos never."""
+    for place, actuator in bench.servos.items():
+        if not bench.model.actuator_ctrllimited[actuator]:
+            continue
+        low, high = (float(bound) for bound in bench.model.actuator_ctrlrange[actuator])
+        home, joint = float(bench.home[bench.columns[place]]), bench.ids[place]
+        takes = f"its servo takes targets from {low:.4g} to {high:.4g}"
+        if not low - SAG <= home <= high + SAG:
+            found.add(bench.names[place], f"{takes}, and home is {home:.3g}", "ctrlrange in radians or metres")
+        elif bench.model.jnt_limited[joint]:
+            lower, upper = (float(bound) for bound in bench.model.jnt_range[joint])
+            if DEGREES[0] < (high - low) / max(upper - lower, 1e-9) < DEGREES[1]:
+                found.add(
+                    bench.names[place],
+                    f"{takes}, and the joint moves from {lower:.3g} to {upper:.3g} rad",
+                    "ctrlrange in radians; degrees are for joints only",
+                )
+
+
 def _judge_contacts(bench: _Bench, found: RobotCheck) -> None:
     for first, second in sorted(overlaps(bench.model)):
         found.add(f"{first}, {second}", "collide with each other at home", '<exclude body1="…" body2="…"> in the model')
@@ -254,7 +346,8 @@ def _judge_hold(bench: _Bench, found: RobotCheck) -> None:
                 name, f"its velocity adds up to {drift[place]:.2g} rad more than it moves: it trembles", "less kp"
             )
         if abs(off) > SAG:
-            found.add(name, f"held at home it moves by {off:.2g} rad", "more kp, or gravcomp", severe=False)
+            severe = not abs(off) < STEP
+            found.add(name, f"held at home it moves by {off:.2g} rad", "more kp, or gravcomp", severe=severe)
 
 
 def _judge_drop(bench: _Bench, found: RobotCheck) -> None:
@@ -265,9 +358,10 @@ def _judge_drop(bench: _Bench, found: RobotCheck) -> None:
         found.add("base", "the simulation diverges when the robot falls", "a smaller timestep, or simpler shapes")
         return
     height, before = float(bench.data.qpos[2]), float(bench.home[2])
+    found.stands = height >= 0.7 * before
     if height < -1.0:
         found.add("base", "falls through the floor: no collision shape of the robot meets it", "add <collision>")
-    elif height < 0.7 * before:
+    elif not found.stands:
         found.add("base", f"sinks from {before:.2g} m to {height:.2g} m while its joints are held", severe=False)
 
 
@@ -281,12 +375,21 @@ def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
         step = min(STEP, 0.25 * (high - low)) * (1.0 if start < 0.5 * (low + high) else -1.0)
     bench.data.ctrl[actuator] = start + step
     positions, velocities = bench.play(MOVE_S)
+    name, told = bench.names[place], f"when told to move by {step:.2g} rad"
     if not np.isfinite(velocities).all():
-        found.add(bench.names[place], f"explodes when told to move by {step:.2g} rad", "smaller gains or timestep")
-    elif abs(float(positions[-1, place]) - start) < 0.5 * abs(step):
-        moved = float(positions[-1, place]) - start
-        found.add(
-            bench.names[place], f"moves by {moved:.2g} when told to move by {step:.2g} rad", "more kp", severe=False
-        )
-    else:
+        found.unmoved.append(name)
+        found.add(name, f"explodes {told}", "smaller gains or timestep")
+        return
+    for other in bench.servos:
+        off = float(positions[-1, other] - positions[0, other])
+        if other != place and abs(off) > LOST * STEP:
+            found.add(bench.names[other], f"moves by {off:.2g} when {name} is told to move", severe=False)
+    share = (float(positions[-1, place]) - start) / step
+    if LOST <= share <= 1.0 + LOST:
         found.moved += 1
+        return
+    found.unmoved.append(name)
+    if 0.0 <= share < LOST:
+        found.add(name, f"moves by {share * step:.2g} {told}", "more kp", severe=False)
+    else:
+        found.add(name, f"ends {share * step:.2g} from where it was {told}", "the servo's range and gains")

@@ -9,21 +9,27 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
+def visible_shapes(model: mujoco.MjModel) -> list[int]:
+    """MuJoCo ids of the shapes that are drawn, planes excepted."""
+    return [
+        g
+        for g in range(model.ngeom)
+        if model.geom_rbound[g] > 0.0 and model.geom_group[g] < 3 and model.geom_rgba[g, 3] > 0.0
+    ]
+
+
 def shape_corners(model: mujoco.MjModel, poses: Sequence[Array]) -> Array:
     """Corners of the bounding boxes of all visible shapes in all poses, world frame [m], shape (n, 3).
 
-    Planes are ignored; a model without shapes has one corner, the origin.
+    There are eight of each shape, in the order of `visible_shapes`. Planes are ignored; a model without shapes has one
+    corner, the origin.
 
     Args:
         model: the compiled model.
         poses: generalised positions, each of shape (nq,).
     """
     data = mujoco.MjData(model)
-    shapes = [
-        g
-        for g in range(model.ngeom)
-        if model.geom_rbound[g] > 0.0 and model.geom_group[g] < 3 and model.geom_rgba[g, 3] > 0.0
-    ]
+    shapes = visible_shapes(model)
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=np.float64)
     boxes = np.array(model.geom_aabb)[shapes]
     local = boxes[:, None, :3] + signs[None] * boxes[:, None, 3:]

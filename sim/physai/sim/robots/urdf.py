@@ -144,6 +144,10 @@ def _import(parsed: XmlFile, assets: dict[str, bytes]) -> mujoco.MjSpec:
     except ValueError as error:
         raise ModelError(f"{parsed.path}: {_reason(error)}") from error
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    if spec.compiler.inertiafromgeom != mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_TRUE:
+        # A link without <inertial> has no mass; MuJoCo would give it that of its collision shapes, filled with water.
+        for geom in spec.geoms:
+            geom.mass = 0.0
     for body in spec.bodies:
         shapes = list(body.geoms)
         has_visual = any(not (shape.contype or shape.conaffinity) for shape in shapes)

@@ -26,7 +26,7 @@ from physai.sdk.contract.terms import (
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
 from physai.sim.robots.feet import Foot
-from physai.sim.robots.importing.actuation import stable_timestep
+from physai.sim.robots.importing.timestep import stable_timestep
 from physai.sim.robots.payload import moving_mass
 from physai.sim.tasks import biped
 from physai.sim.tasks.common import envelope, position_action, target_rate_squared, timing

@@ -44,7 +44,7 @@ def test_a_foreign_arm_becomes_a_folder(tmp_path: Path, capsys: Captured) -> Non
 
 def test_it_says_what_to_do_next_and_in_which_units(tmp_path: Path, capsys: Captured) -> None:
     urdf, folder = write_foreign_arm(tmp_path), tmp_path / "arm"
-    assert main(["robots", "import", str(urdf), "-o", str(folder)]) == 0
+    assert main(["robots", "import", str(urdf), "-o", str(folder), "--verbose"]) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == f"next: physai train reach --robot {folder}/"
     assert re.search(r"joint1: servo kp [\d.]+ N·m/rad, kd [\d.]+ N·m·s/rad, at most [\d.]+ N·m \(", said)
@@ -62,11 +62,11 @@ def test_meshes_that_mujoco_does_not_read_are_converted_or_named(tmp_path: Path,
         "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 0 1 0\nvertex 0 0 1\nendloop\nendfacet\nendsolid box\n"
     )
     (tmp_path / "foreign" / "meshes" / "box.STL").write_text(text)
-    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "a")]) == 0
+    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "a"), "--verbose"]) == 0
     assert "1 left out, as package://foreign/meshes/visual/base.dae" in capsys.readouterr().out
     assert load_robot(tmp_path / "a").model.nmesh == 1
     (tmp_path / "foreign" / "meshes" / "box.STL").write_bytes(box_stl()[:-7])
-    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "b")]) == 0
+    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "b"), "--verbose"]) == 0
     assert "box.STL is left out" in capsys.readouterr().out
 
 
@@ -83,6 +83,45 @@ def test_check_ends_with_1_for_what_is_not_stable(tmp_path: Path, capsys: Captur
     found = json.loads(capsys.readouterr().out)
     assert not found["stable"]
     assert any("too stiff for a physics step of 0.02 s" in finding["text"] for finding in found["findings"])
+
+
+def test_the_last_lines_say_what_stands(tmp_path: Path, capsys: Captured) -> None:
+    urdf = write_foreign_arm(tmp_path)
+    urdf.write_text(re.sub(r'effort="[^"]*"', 'effort="4000"', urdf.read_text()))
+    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 10
+    assert "not stable: out, see above" in lines
+    assert any("decisions in decisions.json (--verbose prints them)" in line for line in lines)
+    record = json.loads((tmp_path / "out" / "decisions.json").read_bytes())
+    assert not record["check"]["stable"]
+    assert len(record["decisions"]) > 10
+    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "out"), "--verbose"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 15
+
+
+def test_a_robot_that_sinks_does_not_stand(tmp_path: Path, capsys: Captured) -> None:
+    legs = "".join(
+        f'<body name="{s}_thigh" pos="0 {y} 0"><joint name="{s}_hip" axis="0 1 0" range="-90 90"/>'
+        f'<geom type="capsule" size=".03" fromto="0 0 0 0 0 -.3" mass="1"/><body name="{s}_foot" pos="0 0 -.3">'
+        f'<joint name="{s}_knee" axis="0 1 0" range="-90 90"/>'
+        f'<geom type="capsule" size=".03" fromto="0 0 0 0 0 -.3" mass="1"/></body></body>'
+        for s, y in (("left", 0.1), ("right", -0.1))
+    )
+    text = f"""<mujoco><worldbody><geom type="plane" size="5 5 .1"/><body name="trunk" pos="0 0 .7"><freejoint/>
+      <geom type="box" size=".1 .1 .1" mass="20"/>{legs}</body></worldbody>
+      <keyframe><key name="home" qpos="0 0 .65 1 0 0 0 .6 -1.2 .6 -1.2"/></keyframe></mujoco>"""
+    (tmp_path / "r.xml").write_text(text)
+    assert main(["robots", "import", str(tmp_path / "r.xml"), "-o", str(tmp_path / "out"), "--servo", "5,1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 10
+    assert any(line.endswith("it does NOT stand") for line in lines)
+    assert "train velocity" not in lines[-1]
+    (tmp_path / "many").mkdir()
+    (tmp_path / "r.xml").rename(tmp_path / "many" / "r.xml")
+    words = ["robots", "import", str(tmp_path / "many"), "-o", str(tmp_path / "robots"), "--servo", "5,1"]
+    assert main(words) == 0
+    assert "does not stand, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

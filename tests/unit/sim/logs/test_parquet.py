@@ -91,7 +91,7 @@ def test_a_file_with_one_episode_needs_no_number(tmp_path: Path, arm: RobotSpec)
 
 def test_degrees_are_refused_and_a_map_sets_them_right(tmp_path: Path, arm: RobotSpec) -> None:
     path = data_set(tmp_path, unit=180 / np.pi)
-    with pytest.raises(LogError, match=r"shoulder moves between -33.* read as degrees they are -0.579.*unit: deg"):
+    with pytest.raises(LogError, match=r"shoulder moves between -33.* with `use_degrees`, set `unit: deg`"):
         read_log(f"{path}#0", arm)
     joints = "\n".join(
         f"  {name}: {{joint_pos: {{column: observation.state.{name}.pos, unit: deg}}, "

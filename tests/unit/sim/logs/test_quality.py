@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import read_log
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.quality import QualityReport, check_log, check_raw
 from physai.sim.logs.reader import read_raw
 
@@ -193,7 +193,10 @@ def test_effort_that_counts_oppositely_or_in_another_unit(check: Check, motion: 
     assert (found.severity, found.joint, found.numbers["gain"]) == ("defect", "shoulder", pytest.approx(-1.0))
     motion["e1"] = 1000 * motion["u1"]
     found = only(check(motion), "follow")
-    assert (found.severity, found.numbers["gain"]) == ("warning", pytest.approx(1000.0))
+    assert (found.severity, found.numbers["gain"]) == ("defect", pytest.approx(1000.0))
+    motion["e1"] = 3 * motion["u1"]
+    found = only(check(motion), "follow")
+    assert (found.severity, found.numbers["gain"]) == ("warning", pytest.approx(3.0))
     motion["e1"] = np.random.default_rng(0).normal(size=1000)
     assert "explains 0% of the variance" in only(check(motion), "follow").message
 

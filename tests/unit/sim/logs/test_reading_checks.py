@@ -42,6 +42,15 @@ def test_time_that_runs_back_or_stands_is_refused(write: CsvWriter, motion: Moti
         read_log(write(motion), arm)
 
 
+def test_a_clock_that_was_set_is_to_be_cut_not_sorted(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
+    motion["t"][500:] -= 0.3
+    with pytest.raises(LogError, match="the clock was set: cut the recording there and give one part"):
+        read_log(write(motion), arm)
+    # The advice, followed.
+    log = read_log(write({name: values[500:] for name, values in motion.items()}), arm)
+    assert log.joint_pos[:, 0] == pytest.approx(motion["q1"][500:])
+
+
 SCALES = [
     ({"q1": DEGREES}, "positions are in degrees and speeds in rad/s; set `unit: deg` for joint_pos of shoulder"),
     ({"v1": DEGREES}, "speeds are in degrees per second and positions in rad; set `unit: deg/s` for joint_vel"),

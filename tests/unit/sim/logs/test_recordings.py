@@ -8,7 +8,7 @@ from tests.support.real_recordings import of_double_pendulum
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import lag_summary, read_log, read_logs, sensor_noise
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.quality import QualityReport, check_raw
 from physai.sim.logs.reader import read_raw
 from physai.sim.robots import load_robot

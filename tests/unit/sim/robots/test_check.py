@@ -12,9 +12,8 @@ ROD = """<mujoco><option timestep="{step}" integrator="{integrator}"/><worldbody
     <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0" mass="1"/>
     <body name="b" pos=".3 0 0" gravcomp="{gravcomp}"><joint name="j2" axis="0 1 0" range="-90 90" armature=".01"/>
       <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0" mass="1"/>{more}</body></body>
-</worldbody><actuator>{first}<position name="j2" joint="j2" kp="{kp}" kv="{kv}" forcerange="-{force} {force}"/>
-</actuator>
-</mujoco>"""
+</worldbody><actuator>{first}<position name="j2" joint="j2" kp="{kp}" kv="{kv}" {range}
+  forcerange="-{force} {force}"/></actuator>{more_after}</mujoco>"""
 SERVO = '<position name="j1" joint="j1" kp="50" kv="5" forcerange="-{force} {force}"/>'
 GOOD = {
     "step": "0.002",
@@ -24,6 +23,8 @@ GOOD = {
     "kp": "50",
     "kv": "2",
     "force": "40",
+    "range": "",
+    "more_after": "",
     "first": SERVO,
 }
 
@@ -62,12 +63,41 @@ def test_our_own_robots_are_stable(name: str) -> None:
         # Two rods of 1 kg with centres at 0.15 and 0.45 m: 9.81 · 0.6 N·m.
         ({"gravcomp": "0", "force": "5"}, "j1: its weight needs 5.89 N·m at home, its effort limit is 5"),
         ({"integrator": "implicit"}, ""),
+        # MuJoCo never takes a servo's range for degrees.
+        ({"range": 'ctrlrange="30 100"'}, "j2: its servo takes targets from 30 to 100, and home is 0"),
+        (
+            {"range": 'ctrlrange="-90 90"'},
+            "j2: its servo takes targets from -90 to 90, and the joint moves",
+        ),
+        ({"range": 'ctrlrange="-1 1"'}, ""),
+        # Held by 20 N·m/rad, 1 kg at 0.15 m sags by 0.07 rad; by 5 N·m/rad by 0.3 rad, which is no holding still.
+        ({"gravcomp": "0", "kp": "5"}, "j2: held at home it moves by 0.2"),
     ],
 )
 def test_what_is_severe(changes: dict[str, str], found: str, tmp_path: Path) -> None:
     check = checked(tmp_path, **changes)
     assert found in words(check)
     assert check.stable is not bool(found)
+
+
+def test_a_joint_that_ends_where_it_was_not_sent_is_named(tmp_path: Path) -> None:
+    # Upright, 1 kg at 0.15 m tips with 1.47 N·m/rad; 0.5 N·m/rad hold that at 0 alone, where nothing tips.
+    path = tmp_path / "pole.xml"
+    path.write_text(
+        """<mujoco><worldbody><body name="a"><joint name="j" axis="0 1 0" range="-90 91" armature=".01"/>
+        <geom type="capsule" size=".02" fromto="0 0 0 0 0 .3" mass="1"/></body></worldbody>
+        <actuator><position name="j" joint="j" kp="0.5" kv="0.05" forcerange="-5 5"/></actuator></mujoco>"""
+    )
+    check = check_robot(load_robot(path))
+    assert "j: ends 1.6 from where it was when told to move by 0.2 rad" in words(check)
+    assert not check.stable
+    assert check.moved == 0
+
+
+def test_a_joint_that_another_one_takes_along_is_named(tmp_path: Path) -> None:
+    coupled = '<equality><joint joint1="j2" joint2="j1" solref="0.004 1"/></equality>'
+    check = checked(tmp_path, kp="1", kv="0.1", more_after=coupled)
+    assert "j2: moves by -0.2 when j1 is told to move" in words(check)
 
 
 def test_parts_that_collide_at_home(tmp_path: Path) -> None:

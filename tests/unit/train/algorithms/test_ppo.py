@@ -178,6 +178,14 @@ class TestUpdate:
         for parameter, old in zip(ppo.parameters(), before, strict=True):
             assert torch.equal(parameter, old)
 
+    def test_a_reward_term_that_is_nan_is_named(self) -> None:
+        ppo = make(CONFIG)
+        rollout = play(ppo)
+        rollout.reward[2, 1] = math.nan
+        rollout.reward_terms = {"alive": 1.0, "speed": math.nan}
+        with pytest.raises(LearningDivergedError, match=r"^reward term speed is nan: correct it; gradient norm is nan"):
+            ppo.update(rollout, 0.9, seeded(0))
+
     @pytest.mark.parametrize("max_grad_norm", [1e-3, 1e3])
     def test_a_huge_value_loss_leaves_the_actors_gradient_alone(self, max_grad_norm: float) -> None:
         def actor_gradients(value_weight: float) -> list[Tensor]:

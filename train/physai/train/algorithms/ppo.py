@@ -239,7 +239,9 @@ class PPO(nn.Module):
         # The only look at values, after all was computed.
         norm, *means = (float(value) for value in torch.stack(summaries).double().mean(dim=0).cpu())
         if not math.isfinite(norm):
-            raise LearningDivergedError(f"gradient norm is {norm} at learning rate {self.learning_rate:.2g}")
+            bad = [f"reward term {name} is {x}" for name, x in rollout.reward_terms.items() if not math.isfinite(x)]
+            cause = f"{', '.join(bad)}: correct it; " if bad else ""
+            raise LearningDivergedError(f"{cause}gradient norm is {norm} at learning rate {self.learning_rate:.2g}")
         return UpdateStats(*means)
 
     @torch.no_grad()

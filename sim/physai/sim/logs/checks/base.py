@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs.checks.channels import spike_samples
-from physai.sim.logs.checks.findings import LogFinding, places
+from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog, unit_quaternions
 from physai.sim.logs.robot_log import Array, BasePose
 from physai.sim.logs.signals.rotation import relative, rotate

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.logs.checks.findings import LogFinding, places
+from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.noise import resolution

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.signals.speed import Speed, speed_origin
 

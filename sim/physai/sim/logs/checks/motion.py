@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from physai.sdk.contract.robot import JointSpec
-from physai.sim.logs.checks.findings import LogFinding, Severity
+from physai.sim.logs.findings import LogFinding, Severity
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.lag_fit import LagEstimate
@@ -23,6 +23,13 @@ _MIN_STEPS = 50.0
 
 _FOLLOWED = 0.5
 """Minimum share of the measured effort's variance that a command in the same unit should explain."""
+
+
+_EFFORT_RATIOS = ((1e3, "mN*m", "mN*m"), (1.0 / 0.0980665, "kgf*cm", "kgf*cm"))
+"""Ratio of an effort in another unit to one in N·m, and that unit; N·mm are mN·m."""
+
+_STRONGEST = 20.0
+"""Measured efforts above this many times a joint's limit are in another unit."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterato
         )
     for j, joint in enumerate(log.joints):
         yield from _beyond_limit(log, j, joint)
+        yield from _beyond_effort(log, j, joint)
         yield from _lag(joint, lags[j])
         if log.command_kind == "joint_effort" and log.joint_effort is not None:
             yield from _followed(joint, log.command[:, j], log.joint_effort[:, j], lags[j])
@@ -118,6 +126,26 @@ def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[LogFinding]
             channel="command",
             message=f"commands of {joint.name} reach {greatest:.4g}, its effort limit is {joint.effort_limit:g}",
             advice="check the unit (N·m at the joint, not at the motor) and the robot's limit",
+            numbers={"greatest": greatest, "limit": joint.effort_limit},
+        )
+
+
+def _beyond_effort(log: RawLog, j: int, joint: JointSpec) -> Iterator[LogFinding]:
+    """Measured efforts that the joint's motor cannot give: they are in N·mm, or at the motor before a gear."""
+    if not log.limits_known or log.joint_effort is None or not joint.effort_limit > 0.0:
+        return
+    # The quantile ignores spikes.
+    greatest = float(np.quantile(np.abs(log.joint_effort[:, j]), 0.99))
+    if greatest > _STRONGEST * joint.effort_limit:
+        unit = "mN" if joint.kind == "prismatic" else "mN*m"
+        fits = 1e-3 * greatest <= 1.2 * joint.effort_limit
+        yield LogFinding(
+            severity="defect",
+            check="units",
+            joint=joint.name,
+            channel="joint_effort",
+            message=f"efforts of {joint.name} reach {greatest:.4g}, its effort limit is {joint.effort_limit:g}",
+            advice=f"set `unit: {unit}` for joint_effort" if fits else "check the unit, or correct the robot's limit",
             numbers={"greatest": greatest, "limit": joint.effort_limit},
         )
 
@@ -170,6 +198,11 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
     elif explained > 0.9 and not 0.7 <= gain <= 1.4:
         message = f"measured effort of {joint.name} is {gain:.3g} times its command, expected about 1"
         advice = "check units and gear ratio of both columns"
+        for ratio, of_measured, of_command in _EFFORT_RATIOS:
+            if abs(gain / ratio - 1.0) <= 0.2:
+                severity, advice = "defect", f"set `unit: {of_measured}` for joint_effort of {joint.name}"
+            elif abs(gain * ratio - 1.0) <= 0.2:
+                severity, advice = "defect", f"set `unit: {of_command}` for command of {joint.name}"
     else:
         return
     yield LogFinding(

@@ -8,9 +8,12 @@ import numpy.typing as npt
 
 from physai.sdk.contract.robot import JointSpec
 from physai.sim.logs.checks.base import base_reading, sound_poses
-from physai.sim.logs.checks.findings import LogFinding, places
-from physai.sim.logs.raw_log import RawLog
+from physai.sim.logs.checks.frozen import publisher_findings
+from physai.sim.logs.checks.normalised import degrees_of_a_gripper, lerobot_range, normalised_advice
+from physai.sim.logs.findings import LogFinding, places
+from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import Array, LogError
+from physai.sim.logs.signals.timing import GAP_FACTOR
 
 _DEGREE = math.pi / 180.0
 
@@ -19,6 +22,9 @@ MAX_VALUE = 1e9
 
 _STRIDE_S = 0.02
 """Time over which position changes are compared with measured speed [s]: long enough to average out noise."""
+
+_SLOW_S = 0.1
+"""Period below which time is not in milliseconds: no robot is recorded at 10 kHz or more [s]."""
 
 _RATIOS: tuple[tuple[float, str, str], ...] = (
     (1.0 / _DEGREE, "positions are in degrees and speeds in rad/s", "set `unit: deg` for joint_pos"),
@@ -33,6 +39,13 @@ _RATIOS: tuple[tuple[float, str, str], ...] = (
 )
 """Ratio of position change to integrated speed, its meaning, and the fix in the column map."""
 
+_SLIDING: tuple[tuple[float, str, str], ...] = (
+    (1e3, "positions are in millimetres and speeds in m/s", "set `unit: mm` for joint_pos"),
+    *((ratio, what, how) for ratio, what, how in _RATIOS if ratio in (1e-3, 1e-6, 1e-9, -1.0)),
+    (1e-3, "speeds are in millimetres per second and positions in m", "set `unit: mm/s` for joint_vel"),
+)
+"""The same of slide joints; of two with one ratio the first whose condition holds."""
+
 
 def require_readable(log: RawLog) -> None:
     """Require that a recording passes the checks of this module.
@@ -40,7 +53,7 @@ def require_readable(log: RawLog) -> None:
     Raises:
         LogError: a check fails; the message includes advice.
     """
-    defects = [finding for finding in reading_findings(log) if finding.severity == "defect"]
+    defects = [finding for finding in (*log.findings, *reading_findings(log)) if finding.severity == "defect"]
     if defects:
         more = f"; and {len(defects) - 1} more: physai logs check {log.source}" if len(defects) > 1 else ""
         first = defects[0]
@@ -50,7 +63,9 @@ def require_readable(log: RawLog) -> None:
 
 def reading_findings(log: RawLog) -> list[LogFinding]:
     """Return the findings; units are checked only if values and time are valid."""
-    return [*_time(log), *_finite(log), *base_reading(log)] or list(_units(log))
+    unsound = [*_time(log), *_finite(log), *base_reading(log)]
+    # The jumps between two series would look like speeds in another unit.
+    return unsound or list(publisher_findings(log)) or list(_units(log))
 
 
 def sound_rows(log: RawLog) -> RawLog:
@@ -88,10 +103,20 @@ def _time(log: RawLog) -> Iterator[LogFinding]:
                 f"time does not ascend in {len(back)} of {len(steps)} steps, first from {log.time[first - 1]:.6f} s to "
                 f"{log.time[first]:.6f} s in sample {first}"
             ),
-            advice="sort the rows by time and remove duplicates, or map the column of the sensor's own clock",
+            advice=_ascend(steps),
             numbers={"samples": len(back), "worst_s": float(steps.min())},
             samples=places(back.tolist()),
         )
+
+
+def _ascend(steps: Array) -> str:
+    """Return advice for times that do not ascend. Sorting would mix what came before and after a clock was set."""
+    if -float(steps.min()) > GAP_FACTOR * float(np.median(np.abs(steps))):
+        return "the clock was set: cut the recording there and give one part, or of a bag use `ros: {clock: log}`"
+    return (
+        "sort the rows by time and remove duplicates, or map the column of the sensor's own clock; of a bag use "
+        "`ros: {clock: log}`"
+    )
 
 
 def _finite(log: RawLog) -> Iterator[LogFinding]:
@@ -123,8 +148,9 @@ def _units(log: RawLog) -> Iterator[LogFinding]:
         # Report only the most specific finding: one wrong unit causes all three.
         yield from (
             list(_ratio(log.time, position, speed, joint))
-            or list(_position_limits(position, speed, joint))
-            or _speed_limit(log.time, position, speed, joint)
+            or list(_position_limits(log, position, joint))
+            or list(_speed_limit(log, position, speed, joint))
+            or _gripper(log, joint)
         )
 
 
@@ -142,7 +168,9 @@ def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) 
     if not explained >= 0.8 or abs(slope - 1.0) <= 0.15:
         return
     message = f"joint_pos of {joint.name} changes by {slope:.4g} times the integral of joint_vel"
-    known = [row for row in _RATIOS if joint.kind != "prismatic" or abs(row[0]) in (1.0, 1e-3, 1e-6, 1e-9)]
+    known = _SLIDING if joint.kind == "prismatic" else _RATIOS
+    if float(np.median(np.diff(time))) < _SLOW_S:
+        known = tuple(row for row in known if " for time" not in row[2])
     meaning, fix = next(((what, how) for ratio, what, how in known if abs(slope / ratio - 1.0) <= 0.1), ("", ""))
     yield LogFinding(
         severity="defect" if meaning else "warning",
@@ -171,14 +199,13 @@ def _stride_rows(time: Array) -> npt.NDArray[np.int64]:
     return np.arange(0, len(time), min(stride, len(time) - 1))
 
 
-def _speed_limit(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
+def _speed_limit(log: RawLog, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
     """Detect degrees by speeds beyond the joint's limit."""
     if joint.velocity_limit is None or joint.kind == "prismatic":
         return
-    advice = _set_degrees(speed)
     if speed is None:
-        at = _stride_rows(time)
-        speed = np.diff(position[at]) / np.diff(time[at])
+        at = _stride_rows(log.time)
+        speed = np.diff(position[at]) / np.diff(log.time[at])
     # The quantile ignores spikes.
     fastest = float(np.quantile(np.abs(speed), 0.99))
     limit = joint.velocity_limit
@@ -192,18 +219,43 @@ def _speed_limit(time: Array, position: Array, speed: Array | None, joint: Joint
                 f"{joint.name} reaches {fastest:.4g} rad/s, its limit is {limit:g} rad/s; read as degrees it is "
                 f"{fastest * _DEGREE:.4g} rad/s"
             ),
-            advice=advice,
+            advice=_set_degrees(log, joint),
             numbers={"fastest": fastest, "limit": limit},
         )
 
 
-def _set_degrees(speed: Array | None) -> str:
-    """Return advice for positions and, if measured, speeds in degrees."""
-    both = "" if speed is None else " and `unit: deg/s` for joint_vel"
-    return f"set `unit: deg` for joint_pos{both} in the column map"
+def _set_degrees(log: RawLog, joint: JointSpec) -> str:
+    """Return advice for positions, and what is measured or commanded in the same unit, in degrees."""
+    if (column := _shares(log, joint)) is not None:
+        return normalised_advice(column, joint)
+    same = "joint_pos and command" if log.command_kind == "joint_pos" and any(log.driven) else "joint_pos"
+    speeds = "" if log.joint_vel is None else " and `unit: deg/s` for joint_vel"
+    return f"set `unit: deg` for {same}{speeds} in the column map"
 
 
-def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
+def _gripper(log: RawLog, joint: JointSpec) -> Iterator[LogFinding]:
+    """Doubt a column map that takes LeRobot's gripper for degrees: they are within a gripper's limits."""
+    column = next((one for one in log.channels if one.joint == joint.name and one.series == "joint_pos"), None)
+    if column is not None and degrees_of_a_gripper(column):
+        yield LogFinding(
+            severity="warning",
+            check="units",
+            joint=joint.name,
+            channel="joint_pos",
+            message=f"the map takes {column.column}, {column.raw.min():.4g} to {column.raw.max():.4g}, as degrees",
+            advice=normalised_advice(column, joint),
+        )
+
+
+def _shares(log: RawLog, joint: JointSpec) -> RawColumn | None:
+    """Return the column of a joint's positions if they may be shares of its range, as LeRobot writes them."""
+    column = next((one for one in log.channels if one.joint == joint.name and one.series == "joint_pos"), None)
+    if column is None or lerobot_range(column) is None or not np.array_equal(column.raw, column.values):
+        return None
+    return column
+
+
+def _position_limits(log: RawLog, position: Array, joint: JointSpec) -> Iterator[LogFinding]:
     """Compare positions with the joint's limits."""
     lower, upper = joint.position_lower, joint.position_upper
     if lower is None or upper is None:
@@ -218,12 +270,15 @@ def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> 
     reach += f"its limits are {lower:g} and {upper:g} {unit}"
     numbers = {"lowest": lowest, "highest": highest, "lower": lower, "upper": upper}
     in_degrees = lower - slack <= lowest * _DEGREE and highest * _DEGREE <= upper + slack
-    if joint.kind != "prismatic" and in_degrees and max(-lowest, highest) > 3.0 * max(-lower, upper):
+    if _shares(log, joint) is not None:
+        message, advice = reach, _set_degrees(log, joint)
+    elif joint.kind != "prismatic" and in_degrees and max(-lowest, highest) > 3.0 * max(-lower, upper):
         message = f"{reach}; read as degrees they are {lowest * _DEGREE:.4g} and {highest * _DEGREE:.4g} rad"
-        advice = _set_degrees(speed)
+        advice = _set_degrees(log, joint)
     else:
         message = reach
-        advice = "give joint_pos an `offset` or a `sign` in the column map, or correct the robot's limits"
+        both = "joint_pos and command the same" if log.command_kind == "joint_pos" else "joint_pos an"
+        advice = f"give {both} `offset` or `sign` in the column map, or correct the robot's limits"
     yield LogFinding(
         severity="defect",
         check="units",

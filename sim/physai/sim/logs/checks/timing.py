@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from physai.sim.logs.checks.findings import LogFinding, places
+from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array, BasePose
 from physai.sim.logs.signals.timing import GAP_FACTOR, PeriodStatistics
@@ -14,6 +14,12 @@ JITTER_FACTOR = 1.25
 
 MIN_RATE_HZ = 100.0
 """Recommended minimum rate; below it a fast arm moves far between two samples."""
+
+BURST_FACTOR = 4.0
+"""Mean over median period from which samples come in bursts …"""
+
+MIN_BURSTS, MIN_BURST_PART = 5, 0.01
+"""… if there are so many, and so many per sample: a few pauses are gaps."""
 
 _MIN_SAMPLES = 100
 """Minimum number of samples for enough replay windows."""
@@ -26,6 +32,10 @@ def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFindi
     """Yield the findings for a recording with ascending time."""
     steps = np.diff(log.time)
     yield from _length(log)
+    bursts = list(_bursts(log.time, steps, periods))
+    yield from bursts
+    if bursts:
+        return  # gaps, jitter and rate in multiples of a period that means nothing
     yield from _gaps(log.time, steps, periods)
     yield from _jitter(log.time, steps, periods)
     yield from _rate(log, periods)
@@ -41,6 +51,27 @@ def _length(log: RawLog) -> Iterator[LogFinding]:
             advice="record longer",
             numbers={"samples": len(log.time)},
         )
+
+
+def _bursts(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[LogFinding]:
+    """Times of reception: messages come together, and long after they were sent."""
+    mean = float(steps.mean())
+    pauses = int((steps > mean).sum())
+    if not (mean > BURST_FACTOR * periods.median_s and pauses >= max(MIN_BURSTS, MIN_BURST_PART * len(steps))):
+        return
+    together = np.flatnonzero(steps < mean / BURST_FACTOR)
+    yield LogFinding(
+        severity="defect",
+        check="burst",
+        message=(
+            f"samples come in {pauses} bursts: {len(together)} of {len(steps)} periods are below "
+            f"{1e3 * mean / BURST_FACTOR:.3g} ms, on average {1e3 * mean:.4g} ms pass, at most "
+            f"{1e3 * periods.max_s:.4g} ms: these are times of reception"
+        ),
+        advice="map the time at which the sensor measured: a column of its clock, or of a bag `ros: {clock: header}`",
+        numbers={"median_s": periods.median_s, "mean_s": mean, "max_s": periods.max_s},
+        samples=places((together + 1).tolist()),
+    )
 
 
 def _gaps(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[LogFinding]:

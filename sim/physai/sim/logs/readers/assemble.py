@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JointSpec, RobotSpec
+from physai.sim.logs.findings import LogFinding, note
 from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
 from physai.sim.logs.readers.base_columns import base_pose
 from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns
@@ -38,7 +39,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
     """
     joints = _joint_specs(table, column_map, robot)
     columns = _columns_by_joint(table, column_map, joints, detected=detected)
-    fetch, time, remarks = _rows(table, column_map, columns)
+    fetch, time, left_out = _rows(table, column_map, columns)
     channels: list[RawColumn] = []
 
     def quantity(label: str, kind: Quantity, refs: Iterable[Column | None]) -> Array:
@@ -51,7 +52,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
                 channels.append(channel)
         return values
 
-    parts = [columns[joint.name] for joint in joints]
+    parts, missing = _without_empty(joints, [columns[joint.name] for joint in joints], fetch)
     base, poses = base_pose(
         table.source, column_map, robot, lambda label, ref, expected: _channel(table, label, "", expected, ref, fetch)
     )
@@ -76,7 +77,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         sha256=table.sha256,
         origin=table.origin,
         notes=_notes(table, column_map),
-        remarks=tuple(remarks),
+        findings=(*table.findings, *left_out, *missing),
     )
     return _enabled_only(log, column_map, fetch)
 
@@ -138,11 +139,13 @@ def _used_columns(column_map: ColumnMap, joints: Iterable[JointColumns]) -> set[
     return used | ({column_map.enabled} if column_map.enabled else set())
 
 
-def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]) -> tuple[Fetch, Array, list[str]]:
+def _rows(
+    table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]
+) -> tuple[Fetch, Array, list[LogFinding]]:
     """Align all streams with the one that holds the positions.
 
     Returns:
-        Accessor of aligned columns, time of the rows [s], and remarks on samples left out.
+        Accessor of aligned columns, time of the rows [s], and what is said of samples left out.
     """
     first_position = _first_position(table, column_map, columns)
     used = _used_columns(column_map, columns.values())
@@ -150,7 +153,7 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
     if measured is None:
         raise _missing(table, first_position)
     time = _time(table, measured, column_map)
-    remarks: list[str] = []
+    left_out: list[LogFinding] = []
     rows: dict[int, npt.NDArray[np.int64]] = {}
     keep = np.ones(len(time), bool)
     for stream in table.streams:
@@ -164,10 +167,12 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
             keep &= rows[id(stream)] >= 0
     if not keep.all():
         if keep.sum() < 2:
+            reason = next((f": {one.message}; {one.advice}" for one in table.findings if one.severity == "defect"), "")
             raise LogError(
-                f"{table.source}: no command overlaps the measurements of {measured.name}; do they share one clock?"
+                f"{table.source}: no command overlaps the measurements of {measured.name}"
+                + (reason or "; do they share one clock?")
             )
-        remarks.append(f"left out {int((~keep).sum())} samples before the first command")
+        left_out.append(note(f"left out {int((~keep).sum())} samples before the first command"))
 
     def fetch(column: str) -> Array:
         stream = table.stream_of(column)
@@ -177,7 +182,7 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
 
     # NaN in the first time would turn all times into NaN; leave them for the checks to report.
     kept = time[keep]
-    return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, remarks
+    return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, left_out
 
 
 def _first_position(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]) -> str:
@@ -273,6 +278,31 @@ def _efforts(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColum
     return refs
 
 
+def _without_empty(
+    joints: tuple[JointSpec, ...], parts: list[JointColumns], fetch: Fetch
+) -> tuple[list[JointColumns], list[LogFinding]]:
+    """Leave out speeds and efforts without a single number: drivers publish NaN where nothing is measured.
+
+    A speed is of use only if all joints have it, an effort if all driven ones do.
+    """
+    findings: list[LogFinding] = []
+    for label in ("joint_vel", "joint_effort"):
+        refs: list[Column | None] = [getattr(part, label) for part in parts]
+        empty = [ref is not None and bool(np.isnan(fetch(ref.column)).all()) for ref in refs]
+        if not any(empty):
+            continue
+        needed = [
+            lost and (label == "joint_vel" or part.command is not None) for lost, part in zip(empty, parts, strict=True)
+        ]
+        drop = [True] * len(parts) if any(needed) else empty
+        parts = [part.model_copy(update={label: None}) if out else part for part, out in zip(parts, drop, strict=True)]
+        names = [joint.name for joint, lost in zip(joints, empty, strict=True) if lost]
+        which = "" if len(names) == sum(ref is not None for ref in refs) else f" of {', '.join(names)}"
+        others = "; that of the other joints is of no use without it" if which and any(needed) else ""
+        findings.append(note(f"{label}{which} has no number in any sample: taken as not measured{others}"))
+    return parts, findings
+
+
 def _command_kind(
     table: Table, column_map: ColumnMap, joints: tuple[JointSpec, ...], parts: list[JointColumns]
 ) -> CommandKind:
@@ -330,5 +360,5 @@ def _enabled_only(log: RawLog, column_map: ColumnMap, fetch: Fetch) -> RawLog:
     start, stop = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
     keep = np.zeros(len(enabled), bool)
     keep[start:stop] = True
-    remark = f"left out {int((~keep).sum())} samples: commands have an effect only where {column_map.enabled} is not 0"
-    return replace(log.rows(keep), remarks=(*log.remarks, remark))
+    left = f"left out {int((~keep).sum())} samples: commands have an effect only where {column_map.enabled} is not 0"
+    return replace(log.rows(keep), findings=(*log.findings, note(left)))

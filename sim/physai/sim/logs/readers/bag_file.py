@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
+from physai.sim.logs.findings import LogFinding
+from physai.sim.logs.readers.bag_clock import clock_findings
 from physai.sim.logs.readers.bag_messages import bag_files
 from physai.sim.logs.readers.bag_topics import POSE_AXES, POSE_KINDS, Bag, TopicSeries, read_topics
 from physai.sim.logs.readers.column_map import (
@@ -63,6 +65,11 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     command = [] if free else _command(path, bag, measured[0].topic, topics.command)
     used = [*measured, *command]
     clock = topics.clock or ("header" if all(series.has_stamps for series in used) else "log")
+    findings = (
+        *(finding for series in used for finding in series.findings),
+        *clock_findings(used, clock, chosen=topics.clock is not None),
+        *(_other_kind(series, column_map) for series in command if _is_other_kind(series, column_map)),
+    )
     for series in used:
         if clock == "header" and not series.has_stamps:
             raise LogError(f"{path}: topic {series.topic} has messages without a stamp; use `clock: log`")
@@ -74,7 +81,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     require_size(f"{path}: topic {streams[0].name}", streams[0].rows, len(streams[0].columns))
     streams = tuple(replace(stream, origins=bag.origins) for stream in streams)
     files = bag_files(path)
-    table = Table(str(path), files, digest(files), streams)
+    table = Table(str(path), files, digest(files), streams, findings=findings)
     if column_map is not None and (column_map.joints or column_map.base):
         return Reading(table, None)
     return Reading(
@@ -99,7 +106,7 @@ def _pose(path: Path, bag: Bag, wanted: str | None) -> TopicSeries:
     poses = {series.topic: series for series in bag.series if series.kind in POSE_KINDS}
     topic = wanted or (next(iter(poses)) if len(poses) == 1 else None)
     if topic is None:
-        raise LogError(f"{path}: {_choose('pose', sorted(poses))}\n  ros: {{base: {min(poses)}}}")
+        raise LogError(f"{path}: {_choose('pose', sorted(poses))}\n  ros: {{base: TOPIC}}")
     if topic not in poses:
         raise LogError(f"{path}: no poses on topic {topic}, only on {', '.join(sorted(poses)) or 'none'}")
     return poses[topic]
@@ -120,7 +127,7 @@ def _measured(path: Path, bag: Bag, wanted: str | None) -> list[TopicSeries]:
         raise LogError(f"{path}: no topic of sensor_msgs/JointState with positions; topics: {known}")
     topic = wanted or (JOINTS_TOPIC if JOINTS_TOPIC in names else names[0] if len(names) == 1 else None)
     if topic is None:
-        raise LogError(f"{path}: {_choose('joint states', names)}\n  ros: {{joint_states: {names[0]}}}")
+        raise LogError(f"{path}: {_choose('joint states', names)}\n  ros: {{joint_states: TOPIC}}")
     if topic not in names:
         raise LogError(f"{path}: no joint states on topic {topic}, only on {', '.join(names)}")
     return sorted((s for s in states if s.topic == topic), key=lambda s: -len(s.log_ns) * len(s.joints))
@@ -134,7 +141,7 @@ def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -
         return others
     if wanted is None and len(names) != 1:
         reason = _choose("commands", names) if names else "no command topic besides the joint states"
-        example = names[0] if names else "/commands"
+        example = "TOPIC" if names else "/commands"
         raise LogError(
             f"{path}: {reason}; record one, or name it in the column map:\n"
             f"  ros: {{command: {{topic: {example}, joints: [in, the, controller's, order]}}}}"
@@ -145,6 +152,38 @@ def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -
     return [series for series in others if series.topic == topic]
 
 
+_KINDS_BY_NAME: dict[str, CommandKind] = {
+    "position": "joint_pos",
+    "velocity": "joint_vel",
+    "effort": "joint_effort",
+    "torque": "joint_effort",
+}
+"""What ros2_control's controllers, which publish numbers without names, have in their own names."""
+
+
+def _kind_by_name(topic: str) -> CommandKind | None:
+    """Return what a topic's name says of its commands; None if it says nothing, or two things."""
+    found: set[CommandKind] = {kind for word, kind in _KINDS_BY_NAME.items() if word in topic.lower()}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_other_kind(series: TopicSeries, column_map: ColumnMap | None) -> bool:
+    given, named = column_map and column_map.command_kind, _kind_by_name(series.topic)
+    return series.kind == "Float64MultiArray" and None not in (given, named) and given != named
+
+
+def _other_kind(series: TopicSeries, column_map: ColumnMap | None) -> LogFinding:
+    return LogFinding(
+        severity="warning",
+        check="command",
+        message=(
+            f"the column map takes the commands on {series.topic} as {column_map and column_map.command_kind}, its "
+            f"name says {_kind_by_name(series.topic)}"
+        ),
+        advice="write what the controller takes as `command_kind`",
+    )
+
+
 def _choose(what: str, names: list[str]) -> str:
     return f"{len(names)} topics may contain the {what} ({', '.join(names)}); select one in the column map"
 
@@ -152,7 +191,7 @@ def _choose(what: str, names: list[str]) -> str:
 def _stream(series: TopicSeries, clock: str, origin: int) -> ColumnStream:
     """Convert a series to columns `<topic>.<field>.<joint>`."""
     columns = {
-        f"{series.topic}.{name}.{joint}": np.array([row[i] for row in series.rows[name]])
+        f"{series.topic}.{name}.{joint}": series.column(name, i)
         for name in series.fields
         for i, joint in enumerate(series.joints)
     }
@@ -220,7 +259,7 @@ def _commanded(
                 raise LogError(
                     f"{path}: topic {series.topic} has {len(series.joints)} numbers without names, the column map "
                     f"names {len(names)} joints; write them in the order the controller was given:\n"
-                    f"  command_kind: joint_effort\n"
+                    f"  command_kind: {_kind_by_name(series.topic) or 'joint_pos, joint_vel or joint_effort'}\n"
                     f"  ros: {{command: {{topic: {series.topic}, joints: [first, second]}}}}"
                 )
             columns |= {joint: f"{series.topic}.data.{i}" for i, joint in enumerate(names)}

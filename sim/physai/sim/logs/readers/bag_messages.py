@@ -90,15 +90,26 @@ def bag_messages(path: Path) -> Iterator[BagMessage]:
         LogError: the bag is missing, too large, truncated, damaged, or has too many messages.
     """
     count = 0
-    for file in bag_files(path):
-        size = file.stat().st_size if file.is_file() else 0
-        if not size <= MAX_FILE_BYTES:
-            raise LogError(f"{file}: {size} bytes, at most {MAX_FILE_BYTES} are read; split the bag")
-        for message in _sqlite_messages(file) if file.suffix == ".db3" else _mcap_messages(file):
+    for file in _in_order(bag_files(path)):
+        for message in _messages(file):
             count += 1
             if not count <= MAX_ROWS:
                 raise LogError(f"{path}: more than {MAX_ROWS} messages; split the bag")
             yield message
+
+
+def _in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Sort the files of a split bag by their first message: metadata.yaml may list them in any order."""
+    if len(files) < 2:
+        return files
+    return tuple(sorted(files, key=lambda file: next((message.log_ns for message in _messages(file)), 0)))
+
+
+def _messages(file: Path) -> Iterator[BagMessage]:
+    size = file.stat().st_size if file.is_file() else 0
+    if not size <= MAX_FILE_BYTES:
+        raise LogError(f"{file}: {size} bytes, at most {MAX_FILE_BYTES} are read; split the bag")
+    return _sqlite_messages(file) if file.suffix == ".db3" else _mcap_messages(file)
 
 
 def _metadata(folder: Path) -> tuple[str, list[str]]:

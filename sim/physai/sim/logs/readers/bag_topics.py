@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from physai.sim.logs.findings import LogFinding, note
 from physai.sim.logs.readers.bag_messages import BagMessage, Kind, bag_messages
 from physai.sim.logs.readers.table import MAX_COLUMNS
 from physai.sim.logs.robot_log import Array, LogError
@@ -22,6 +23,9 @@ POINT_FIELDS = ("positions", "velocities", "effort")
 POSE_KINDS = ("PoseStamped", "Odometry")
 POSE_AXES = ("x", "y", "z", "qw", "qx", "qy", "qz")
 """Elements of a pose, in the place of joints."""
+
+FEW = 0.01
+"""Share of messages that may lack a field and are left out for it."""
 
 _NANOSECONDS = 1_000_000_000
 
@@ -42,8 +46,10 @@ class TopicSeries:
     """Time stamp in the header; 0 without one."""
     sent_ns: list[int] = field(default_factory=list[int])
     """Offset after which a row takes effect [ns]: the time_from_start of a trajectory point."""
-    rows: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
-    """One row per message in the order of `joints`, by field."""
+    rows: dict[str, list[Array | None]] = field(default_factory=dict[str, "list[Array | None]"])
+    """One row per message in the order of `joints`, by field; None, or nothing after the last, where it is not set."""
+    findings: list[LogFinding] = field(default_factory=list[LogFinding])
+    """Messages or fields that are left out."""
 
     @property
     def has_stamps(self) -> bool:
@@ -53,7 +59,42 @@ class TopicSeries:
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields that are set in every message."""
-        return tuple(name for name, rows in self.rows.items() if len(rows) == len(self.log_ns))
+        return tuple(name for name in self.rows if self.unset(name) == 0)
+
+    def unset(self, name: str) -> int:
+        """Number of messages in which a field is not set."""
+        return len(self.log_ns) - sum(row is not None for row in self.rows[name])
+
+    def column(self, name: str, joint: int) -> Array:
+        """Values of one joint in a field that is set in every message, shape (n,)."""
+        return np.array([row[joint] for row in self.rows[name] if row is not None])
+
+    def settle(self) -> None:
+        """Leave out messages that lack a field that nearly all have, and say which fields are not used."""
+        count = len(self.log_ns)
+        few = {name for name in self.rows if 0 < self.unset(name) <= FEW * count}
+        lack = [i for i in range(count) if any(_row(self.rows[name], i) is None for name in few)]
+        if lack:
+            self.findings.append(
+                note(f"left out {len(lack)} of {count} messages on {self.topic} without {' or '.join(sorted(few))}")
+            )
+            keep = sorted(set(range(count)) - set(lack))
+            self.log_ns, self.stamp_ns, self.sent_ns = (
+                [times[i] for i in keep] for times in (self.log_ns, self.stamp_ns, self.sent_ns)
+            )
+            self.rows = {name: [_row(rows, i) for i in keep] for name, rows in self.rows.items()}
+        for name in self.rows:
+            if missing := self.unset(name):
+                self.findings.append(
+                    LogFinding(
+                        severity="warning",
+                        check="rows",
+                        message=(
+                            f"{missing} of {len(self.log_ns)} messages on {self.topic} have no {name}: it is not used"
+                        ),
+                        advice="publish it with every message, or record the publisher that does on its own topic",
+                    )
+                )
 
     def times(self, clock: str) -> Times:
         """Return the time of each row [ns], by the messages' stamps (`header`) or the time of recording (`log`)."""
@@ -99,6 +140,8 @@ def read_topics(path: Path) -> Bag:
             _add(path, groups, message)
         if not sum(len(series.joints) for series in groups.values()) <= MAX_COLUMNS:
             raise LogError(f"{path}: more than {MAX_COLUMNS} joints in all topics")
+    for series in groups.values():
+        series.settle()
     return Bag(tuple(groups.values()), tuple(starts), frozenset(origins))
 
 
@@ -153,7 +196,9 @@ def _add_trajectory(path: Path, groups: Groups, message: BagMessage) -> None:
     now = message.log_ns
     # A new trajectory replaces the pending points of the last one.
     while series.log_ns and series.log_ns[-1] + series.sent_ns[-1] > now:
-        for values in (series.log_ns, series.stamp_ns, series.sent_ns, *series.rows.values()):
+        for rows in series.rows.values():
+            del rows[len(series.log_ns) - 1 :]
+        for values in (series.log_ns, series.stamp_ns, series.sent_ns):
             del values[-1:]
     points: Sequence[Any] = _get(message.content, "points")
     for point in points:
@@ -174,7 +219,13 @@ def _add_row(path: Path, series: TopicSeries, name: str, values: Array, order: n
             f"{path}: topic {series.topic}: a {series.kind} with {len(series.joints)} names and {len(values)} numbers "
             f"in {name}"
         )
-    series.rows.setdefault(name, []).append(values[order])
+    rows = series.rows.setdefault(name, [])
+    rows += [None] * (len(series.log_ns) - 1 - len(rows))
+    rows.append(values[order])
+
+
+def _row(rows: Sequence[Array | None], number: int) -> Array | None:
+    return rows[number] if number < len(rows) else None
 
 
 def _get(content: Any, name: str) -> Any:

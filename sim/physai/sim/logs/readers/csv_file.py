@@ -1,10 +1,12 @@
 """Read recordings in CSV, plain or gzipped."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from physai.sim.logs.findings import note
 from physai.sim.logs.readers.parquet_file import float64, is_numeric
 from physai.sim.logs.readers.table import (
     MAX_COLUMNS,
@@ -32,7 +34,7 @@ def read_csv(path: Path) -> Table:
         LogError: the file is missing, too large, not text, ragged, has no header, or a duplicate name in it.
     """
     stream = read_csv_stream(path)
-    return Table(source=str(path), files=(path,), sha256=digest([path]), streams=(stream,))
+    return Table(str(path), (path,), digest([path]), (stream,), findings=stream.findings)
 
 
 def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> ColumnStream:
@@ -42,7 +44,10 @@ def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Colu
 
     content = read_bytes(path)
     header, separator = _header(path, content)
-    options = csv.ConvertOptions(null_values=["", "NA", "null", "None"], strings_can_be_null=True)
+    comma = _decimal_comma(content, separator)
+    options = csv.ConvertOptions(
+        null_values=["", "NA", "null", "None"], strings_can_be_null=True, decimal_point="," if comma else "."
+    )
     try:
         table: Any = csv.read_csv(
             pa.py_buffer(content),
@@ -61,7 +66,14 @@ def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Colu
         join=join,
         text=frozenset(name for name, values in columns.items() if values is None),
         origins=_origins(table, header),
+        findings=(note("numbers have a decimal comma"),) if comma else (),
     )
+
+
+def _decimal_comma(content: bytes, separator: str) -> bool:
+    """Whether the first row has numbers as 0,5 between other separators than commas."""
+    row = content[:_MAX_HEADER].split(b"\n", 2)[1:2]
+    return separator != "," and bool(row) and b"." not in row[0] and re.search(rb"\d,\d", row[0]) is not None
 
 
 def _origins(table: Any, header: list[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from physai.sdk.base.files import read_plain
 from physai.sdk.evidence.origin import Origin, OriginError, combine_origins
+from physai.sim.logs.findings import LogFinding
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_FILE_BYTES = 512 << 20
@@ -48,6 +49,8 @@ class ColumnStream:
     """Columns that are not numeric."""
     origins: frozenset[str] = frozenset()
     """Origins stated in the file: values of ORIGIN_COLUMN, or metadata."""
+    findings: tuple[LogFinding, ...] = ()
+    """What the reader of the format saw in the file."""
 
     @property
     def rows(self) -> int:
@@ -66,6 +69,8 @@ class Table:
     streams: tuple[ColumnStream, ...]
     constants: Mapping[str, float] = field(default_factory=dict[str, float])
     """Constants of the whole recording."""
+    findings: tuple[LogFinding, ...] = ()
+    """What the reader of the format saw in the file."""
 
     @property
     def columns(self) -> tuple[str, ...]:

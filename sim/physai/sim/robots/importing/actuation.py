@@ -4,8 +4,9 @@ A servo with stiffness kp [N·m/rad] and damping kd [N·m·s/rad] on a joint tha
 oscillator of angular frequency sqrt(kp / M) with damping ratio kd / (2 sqrt(kp M)).
 """
 
+import fnmatch
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mujoco
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.replaced import clear_actuators
 from physai.sim.robots.importing.stance import toppling_stiffness
 from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
 
@@ -32,8 +34,6 @@ LEAST_LEVER_M = 0.1
 """A leg's joint without an effort limit can carry the whole robot at this distance [m]; its own weight says little."""
 LARGEST_EFFORT = 5000.0
 """Efforts above are placeholders [N·m or N]: the strongest joint of a large industrial arm gives about 4000 N·m."""
-MOTOR_STEP_S = 0.002
-"""Greatest physics step of a robot with motors [s]: nothing but its own weight slows it down."""
 _POSES = 64
 
 
@@ -51,6 +51,9 @@ class Servos:
     """Leave the file's actuators as they are."""
     effort: bool = False
     """Give joints motors that take an effort, instead of servos that take a position."""
+    efforts: tuple[tuple[str, float], ...] = ()
+    """Effort limits instead of the file's: names or patterns (`wrist_*`) of joints, and limits [N·m or N]. Later ones
+    take precedence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,8 @@ class Joint:
     """Effort against gravity at home [N·m or N]."""
     effort: float
     """Limit in the file; 0 if there is none."""
+    limits: tuple[float, float] | None
+    """Range of positions [rad or m]; None if it has none. An MJCF's own numbers may be degrees."""
     toppling: float = 0.0
     """Least stiffness with which a robot on two feet stands [N·m/rad]."""
 
@@ -81,6 +86,7 @@ def actuate(
     driven: set[str] | None,
     compensate: bool,
     counterbalance: bool = True,
+    stated: bool = True,
 ) -> None:
     """Replaces the actuators of a model by one position servo per driven joint, unless they are such servos.
 
@@ -91,25 +97,27 @@ def actuate(
         driven: joints to drive; None for those that have an actuator or effort limit, or all if none has.
         compensate: let the servos carry the weight of the links, as the controllers of arms do.
         counterbalance: if they do, take weight at home beyond a stated effort limit as carried by springs.
+        stated: whether the file has the model's actuators; a URDF has none.
 
     Raises:
         ModelError: the model does not compile, or has no joint to drive.
     """
     model = spec.compile()
-    joints = _joints(model)
+    joints = _with_efforts(_joints(model), servos.efforts, decisions)
     names = _driven(model, joints, driven, decisions)
     if servos.keep:
         decisions.add("actuators", "the file's are kept, as asked", "leave out --servo none")
     elif servos.kp is None and _are_servos(model, names):
         decisions.add("actuators", "the file's position servos are kept", "--servo KP,KD")
     elif servos.effort:
-        _clear_actuators(spec, decisions, "motors")
+        clear_actuators(spec, model, decisions, "motors", stated=stated)
         for joint in joints:
             if joint.name in names:
                 _add_motor(spec, joint, decisions)
         # Servos follow targets within a speed limit; what a motor swings is as fast as it falls.
         return
     else:
+        clear_actuators(spec, model, decisions, "position servos", stated=stated)
         least = LEAST_LEVER_M * 9.81 * float(model.body_subtreemass[0]) if has_floating_base(model) else 0.1
         _add_servos(spec, [joint for joint in joints if joint.name in names], decisions, servos, least)
         if compensate:
@@ -137,10 +145,24 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
             gravity=float(gravities[:, row].max()),
             weight=float(gravities[0, row]),
             effort=_stated_effort(model, joint),
+            limits=(float(model.jnt_range[joint, 0]), float(model.jnt_range[joint, 1]))
+            if model.jnt_limited[joint]
+            else None,
             toppling=toppling.get(joint, 0.0),
         )
         for row, joint in enumerate(ids)
     ]
+
+
+def _with_efforts(joints: list[Joint], given: tuple[tuple[str, float], ...], decisions: Decisions) -> list[Joint]:
+    for pattern, effort in given:
+        matching = {joint.name for joint in joints if fnmatch.fnmatchcase(joint.name, pattern)}
+        if not matching:
+            known = ", ".join(joint.name for joint in joints)
+            raise ModelError(f"--effort {pattern}={effort:g}: no joint of that name; known: {known}")
+        joints = [replace(joint, effort=effort) if joint.name in matching else joint for joint in joints]
+        decisions.add(", ".join(sorted(matching)), f"effort limit {effort:g}, as asked", "leave out --effort")
+    return joints
 
 
 def _sampled(model: mujoco.MjModel, ids: list[int]) -> tuple[Array, Array]:
@@ -238,19 +260,6 @@ def _are_servos(model: mujoco.MjModel, names: set[str]) -> bool:
     return found == names
 
 
-def _clear_actuators(spec: mujoco.MjSpec, decisions: Decisions, instead: str) -> None:
-    removed = len(spec.actuators)
-    for sensor in [one for one in spec.sensors if "ACTUATOR" in str(one.type)]:
-        spec.delete(sensor)
-    # Keyframes hold a control per actuator.
-    for key in spec.keys:
-        key.ctrl, key.act = [], []
-    for actuator in list(spec.actuators):
-        spec.delete(actuator)
-    if removed:
-        decisions.add("actuators", f"{removed} of the file are replaced by {instead}", "--servo none")
-
-
 def _add_motor(spec: mujoco.MjSpec, joint: Joint, decisions: Decisions) -> None:
     unit = "N" if joint.slides else "N·m"
     effort = joint.effort or _estimate(joint, 0.0)
@@ -263,7 +272,6 @@ def _add_motor(spec: mujoco.MjSpec, joint: Joint, decisions: Decisions) -> None:
 
 
 def _add_servos(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions, servos: Servos, least: float) -> None:
-    _clear_actuators(spec, decisions, "position servos")
     by_name = {joint.name: joint for joint in spec.joints}
     for joint in joints:
         _add_servo(spec, by_name[joint.name], joint, decisions, servos, least)
@@ -308,8 +316,8 @@ def _add_servo(
     added_actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
     added_actuator.set_to_position(kp=kp, kv=kd)
     added_actuator.forcerange, added_actuator.forcelimited = [-effort, effort], 1
-    if element.limited != mujoco.mjtLimited.mjLIMITED_FALSE and element.range[0] < element.range[1]:
-        added_actuator.ctrlrange, added_actuator.ctrllimited = element.range, 1
+    if joint.limits is not None:
+        added_actuator.ctrlrange, added_actuator.ctrllimited = joint.limits, 1
     element.actfrcrange, element.actfrclimited = [-effort, effort], 1
     element.actgravcomp = 1
 
@@ -360,27 +368,3 @@ def _limit_speeds(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisio
     spec.add_numeric(name=VELOCITY_LIMITS, data=speeds)
     which = ", ".join(lacking) if len(lacking) < len(ids) else "all joints"
     decisions.add("speed limits", f"{which}: none stated, {assumed:g} rad/s ({SPEED_M:g} m/s) assumed", "--speed RAD_S")
-
-
-def stable_timestep(model: mujoco.MjModel) -> float:
-    """Largest usual physics step that resolves an oscillation of the stiffest servo 20 times; not contacts [s].
-
-    Without a servo the model's own, and at most `MOTOR_STEP_S`.
-
-    A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/20 leaves room for
-    poses with less inertia.
-    """
-    full, data = np.zeros((model.nv, model.nv)), mujoco.MjData(model)
-    data.qpos[:] = home_qpos(model)
-    mujoco.mj_forward(model, data)
-    mujoco.mj_fullM(model, data, full)
-    fastest = 0.0
-    for actuator in range(model.nu):
-        dof = int(model.jnt_dofadr[int(model.actuator_trnid[actuator, 0])])
-        stiffness = max(0.0, -float(model.actuator_biasprm[actuator, 1]))
-        fastest = max(fastest, math.sqrt(stiffness / max(full[dof, dof], 1e-12)))
-    if not fastest:
-        return min(MOTOR_STEP_S, float(model.opt.timestep))
-    wanted = 2.0 * math.pi / 20.0 / fastest
-    steps = (0.008, 0.004, 0.002, 0.001, 0.0005, 0.00025)
-    return next((step for step in steps if step <= wanted), steps[-1])

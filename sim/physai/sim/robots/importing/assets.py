@@ -12,6 +12,7 @@ import mujoco
 
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import read_plain
+from physai.sim.robots.importing import collada
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.urdf import MESH_SUFFIXES, mesh_content
 from physai.sim.robots.xmlfile import MAX_FILE_BYTES
@@ -36,22 +37,58 @@ class UrdfMeshes:
         self._urdf, self._decisions = urdf, decisions
         self._ready: dict[str, bytes] = {}
         self._given: dict[str, bytes | None] = {}
+        self._units: dict[float, list[str]] = {}
+        self._up: dict[str, str] = {}
+        """Axis that points upwards, by COLLADA file."""
 
     def prepare(self, root: Element) -> None:
         """Converts what has another format, and gives it another name in the tree."""
         lacking: dict[str, list[str]] = {}
+        meshes: dict[str, Any] = {}
         for mesh in root.iter("mesh"):
             name = mesh.get("filename", "")
-            if Path(name).suffix.lower() not in _CONVERTED:
+            if Path(name).suffix.lower() not in _CONVERTED or name in meshes:
                 continue
-            content, reason = self._convert(name)
-            if content is None:
+            meshes[name], reason = self._convert(name)
+            if meshes[name] is None:
                 lacking.setdefault(reason, []).append(name)
-            else:
-                self._ready[f"{name}.stl"] = content
+        for unit, names in self._units.items():
+            self._decisions.add("meshes", f"{len(names)} in units of {unit:g} m, as {names[0]} says", "edit the file")
+        self._turn_upwards(root, meshes)
+        for mesh in root.iter("mesh"):
+            name = mesh.get("filename", "")
+            if meshes.get(name) is not None:
+                self._ready[f"{name}.stl"] = self._ready.get(f"{name}.stl") or _binary_stl(meshes[name])
                 mesh.set("filename", f"{name}.stl")
         for reason, names in lacking.items():
             self._decisions.add("meshes", f"{len(names)} left out, as {names[0]}: {reason}")
+
+    def _turn_upwards(self, root: Element, meshes: dict[str, Any]) -> None:
+        """Turns meshes whose file says that x or y is up, unless the links' centres of mass speak against it.
+
+        COLLADA defines how they are turned. RViz does not turn them, and some robots were drawn for it.
+        """
+        tilted = {name: axis for name, axis in self._up.items() if axis != "Z" and meshes.get(name) is not None}
+        if not tilted:
+            return
+        found: list[collada.Placed] = []
+        for link in root.findall("link"):
+            for shape in [*link.findall("visual"), *link.findall("collision")]:
+                mesh = shape.find("geometry/mesh")
+                name = "" if mesh is None else mesh.get("filename", "")
+                where = collada.placed(meshes[name], tilted[name], link, shape) if name in tilted else None
+                found += [] if where is None else [where]
+        unturned, upright = collada.distances(found)
+        turn = upright <= unturned
+        near = f": so they are {1e3 * min(unturned, upright):.3g} mm from the links' centres of mass, else "
+        near = f"{near}{1e3 * max(unturned, upright):.3g} mm" if found else ""
+        what = "turned so that z is, as COLLADA defines" if turn else "taken as they are, as RViz does"
+        axes = " or ".join(sorted({axis.lower() for axis in tilted.values()}))
+        self._decisions.add(
+            "meshes", f"{len(tilted)} say that {axes} is up, {what}{near}", "correct <up_axis> in the files"
+        )
+        if turn:
+            meshes |= {name: collada.turned(meshes[name], axis) for name, axis in tilted.items()}
 
     def read(self, filename: str) -> bytes | None:
         """What `read_urdf` asks for."""
@@ -106,22 +143,65 @@ class UrdfMeshes:
     def _mend(self, filename: str, content: bytes) -> bytes | None:
         """An STL as text, or with too many faces, as one that MuJoCo reads."""
         try:
-            return _as_stl(content, "stl")
+            return _binary_stl(_loaded(content, "stl"))
         except Exception as error:  # whatever a damaged file makes the library raise
             self._decisions.add("meshes", f"{filename} is left out: {_short(error)}")
             return None
 
-    def _convert(self, filename: str) -> tuple[bytes | None, str]:
+    def _convert(self, filename: str) -> tuple[Any, str]:
+        """The mesh in metres; None, and why, if it cannot be had."""
         suffix = Path(filename).suffix.lower()
         content = mesh_content(self._urdf, filename, suffixes=_CONVERTED)
         if content is None:
             return None, "not found in any folder above the URDF"
         try:
-            return _as_stl(content, suffix.removeprefix(".")), ""
+            mesh = _loaded(content, suffix.removeprefix("."))
         except ImportError as error:
             return None, f"{suffix} needs {error.name}: pip install trimesh pycollada"
         except Exception as error:  # whatever a damaged file makes the library raise
             return None, _short(error)
+        if suffix == ".dae":
+            self._up[filename] = collada.up_axis(content)
+            unit = collada.metres(content)
+            if unit != 1.0:
+                self._units.setdefault(unit, []).append(filename)
+                mesh.apply_scale(unit)
+        return mesh, ""
+
+
+def compiled(spec: mujoco.MjSpec, decisions: Decisions, meshes: UrdfMeshes | None = None) -> mujoco.MjModel:
+    """Compile a model; meshes that MuJoCo cannot compile are left out, and those without volume become shells.
+
+    Raises:
+        ValueError: the model does not compile for another reason.
+    """
+    shells: list[str] = []
+    while True:
+        try:
+            model = spec.compile()
+            break
+        except ValueError as error:
+            if meshes is not None and meshes.drop_broken(spec):
+                meshes = None
+                continue
+            thin = _thin_mesh(spec, str(error))
+            if thin is None:
+                raise
+            thin.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+            shells.append(thin.name)
+    if shells:
+        listed = ", ".join(shells[:4]) + (f" and {len(shells) - 4} more" if len(shells) > 4 else "")
+        decisions.add("meshes", f"{listed}: no volume enclosed, so mass that follows from it is that of its shell")
+    return model
+
+
+def _thin_mesh(spec: mujoco.MjSpec, error: str) -> mujoco.MjsMesh | None:
+    """The mesh whose volume or inertia an error of the compiler names; None for other errors, and if it is a shell."""
+    named = re.search(r"Element name '.*', id (\d+)", error)
+    if named is None or "mesh" not in error or not ("volume" in error or "inertia" in error):
+        return None
+    mesh = spec.meshes[int(named[1])] if int(named[1]) < len(spec.meshes) else None
+    return None if mesh is None or mesh.inertia == mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL else mesh
 
 
 def _short(error: Exception) -> str:
@@ -146,8 +226,8 @@ def _is_plain_stl(content: bytes) -> bool:
     return len(content) == _STL_HEAD + _STL_FACE * faces and faces <= MAX_STL_FACES
 
 
-def _as_stl(content: bytes, kind: str) -> bytes:
-    """A binary STL with one scene's geometry, as its convex hull if it has too many faces."""
+def _loaded(content: bytes, kind: str) -> Any:
+    """One scene's geometry, in the unit and axes of the file."""
     if kind == "dae":
         importlib.import_module("collada")
     trimesh: Any = importlib.import_module("trimesh")
@@ -155,9 +235,12 @@ def _as_stl(content: bytes, kind: str) -> bytes:
     mesh = loaded.to_geometry() if hasattr(loaded, "to_geometry") else loaded
     if not len(mesh.faces):
         raise ModelError("it has no faces")
-    if len(mesh.faces) > MAX_STL_FACES:
-        mesh = mesh.convex_hull
-    return bytes(mesh.export(file_type="stl"))
+    return mesh
+
+
+def _binary_stl(mesh: Any) -> bytes:
+    """The mesh, or its convex hull if it has too many faces."""
+    return bytes((mesh.convex_hull if len(mesh.faces) > MAX_STL_FACES else mesh).export(file_type="stl"))
 
 
 def gathered(spec: mujoco.MjSpec, folder: Path, reduced: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -14,6 +14,10 @@ class Decision:
     override: str = ""
     """Option or change of the file that decides otherwise; empty if there is none."""
 
+    def line(self) -> str:
+        """For people."""
+        return f"{self.about}: {self.text}" + (f" [{self.override}]" if self.override else "")
+
 
 @dataclass
 class Decisions:
@@ -31,7 +35,4 @@ class Decisions:
 
     def lines(self) -> list[str]:
         """For people."""
-        return [
-            f"{decision.about}: {decision.text}" + (f" [{decision.override}]" if decision.override else "")
-            for decision in self.made
-        ]
+        return [decision.line() for decision in self.made]

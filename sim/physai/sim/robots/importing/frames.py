@@ -50,10 +50,34 @@ def mark_end_effector(spec: mujoco.MjSpec, decisions: Decisions, chosen: str | N
     named = [name for name in [*sites, *bodies] if not _FINGER.search(name)]
     body, site, why = _named(named, bodies, sites) or _longest(bodies)
     if body is None:
-        decisions.add("end effector", "none found: no chain of two or more hinges", "--ee LINK")
+        decisions.add("end effector", f"none: {_why_none(list(bodies.values()))}", "--ee LINK")
         return
     _mark(spec, site, body)
-    decisions.add("end effector", f"{site.name if site else body.name}, {why}", "--ee LINK")
+    others = _as_long(body, list(bodies.values()))
+    decisions.add("end effector", f"{site.name if site else body.name}, {why}{others}", "--ee LINK")
+
+
+def _why_none(bodies: list[Any]) -> str:
+    joints = [joint for body in bodies for joint in body.joints]
+    if any(joint.type == mujoco.mjtJoint.mjJNT_FREE for joint in joints):
+        return "the base floats, and contracts compute frames of hinges from a fixed one"
+    others = [body for body in bodies if len(_joints(body)) >= 2 and not _is_arm(body)]
+    if not others:
+        return "no chain of two or more hinges"
+    other = next(joint for joint in _joints(others[0]) if joint.type != mujoco.mjtJoint.mjJNT_HINGE)
+    return f"joint {other.name or 'without a name'} is no hinge, and contracts compute frames behind hinges only"
+
+
+def _as_long(chosen: Any, bodies: list[Any]) -> str:
+    """Names the ends of other arms with as many joints as that of a body."""
+    joints = _joints(chosen)
+    ends: dict[str, str] = {}
+    for body in bodies:
+        others = _joints(body)
+        if len(others) == len(joints) and _is_arm(body) and not _FINGER.search(body.name):
+            ends[others[0].name] = body.name  # `_joints` begins with the joint that is nearest to the body
+    ends.pop(joints[0].name, None)
+    return f"; other arms are as long, to {', '.join(list(ends.values())[:3])}" if ends else ""
 
 
 def _named(names: list[str], bodies: dict[str, Any], sites: dict[str, Any]) -> tuple[Any, Any, str] | None:

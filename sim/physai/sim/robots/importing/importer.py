@@ -18,15 +18,17 @@ from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.contacts import overlaps
-from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
-from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
+from physai.sim.robots.importing.actuation import Servos, actuate
+from physai.sim.robots.importing.assets import UrdfMeshes, compiled, gathered, simplify_hulls
 from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
 from physai.sim.robots.importing.home import held_at_home, home_keyframe
+from physai.sim.robots.importing.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
 from physai.sim.robots.importing.mjcf import read_mjcf
-from physai.sim.robots.importing.urdf_joints import link_of
+from physai.sim.robots.importing.timestep import stable_timestep
+from physai.sim.robots.importing.urdf_joints import link_of, refuse_expressions
 from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.physics_options import check_options
@@ -38,7 +40,9 @@ from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 Array = NDArray[np.float64]
 
 DECISIONS_FILE = "decisions.json"
+_WHEEL = re.compile(r"wheel|caster|castor|track", re.IGNORECASE)
 PREVIEW_FILE = "preview.png"
+_JSON: dict[str, Any] = {"indent": 2, "ensure_ascii": False}
 CONTACT_STEP_S = 0.002
 """Longest physics step of a robot that stands on its feet [s]."""
 _LEG = re.compile(
@@ -76,6 +80,15 @@ class Imported:
     robot: Robot
     decisions: Decisions
 
+    @property
+    def record(self) -> Path:
+        """The file with the decisions."""
+        return self.folder / DECISIONS_FILE
+
+    def keep(self, check: dict[str, Any]) -> None:
+        """Add what a check found to the file with the decisions."""
+        _write(self.record, json.dumps({**json.loads(self.record.read_bytes()), "check": check}, **_JSON).encode())
+
 
 def import_robot(source: Path, folder: Path, options: ImportOptions | None = None) -> Imported:
     """Makes a folder of a robot that physai and plain MuJoCo load.
@@ -96,7 +109,7 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
             warnings.simplefilter("always")
             spec = _read(parsed, options, decisions)
             check_options(source, spec)
-            robot_spec(_finish(spec, options, decisions), name=robot_name(folder))
+            robot_spec(_finish(spec, options, decisions, stated=parsed.root.tag == "mujoco"), name=robot_name(folder))
             for text in sorted({" ".join(str(warning.message).split()) for warning in caught}):
                 decisions.add("MuJoCo", text)
             return _written(spec, source, folder, options, decisions)
@@ -171,8 +184,11 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
             f"{parsed.path}: this is a xacro file; rename it to {parsed.path.stem}.xacro if you trust its expressions, "
             "and import that"
         )
+    refuse_expressions(parsed)
+    masses = link_masses(parsed.root)
     repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
     _decide_base(parsed.root, options, decisions)
+    stated = moving_mass(parsed.root, masses)
     if not has_shapes(parsed.root):
         decisions.add("shapes", "the file has none, so rods from joint to joint stand for the links", "edit the file")
     meshes = UrdfMeshes(parsed.path, decisions)
@@ -180,7 +196,7 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
 
     def mark(spec: mujoco.MjSpec) -> None:
         mark_end_effector(spec, decisions, options.end_effector)
-        _compiled(spec, decisions, meshes)
+        compare_mass(compiled(spec, decisions, meshes), stated, decisions)
 
     try:
         return read_urdf(parsed, meshes.read, mark_tip=mark).spec
@@ -200,16 +216,22 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
     leaves = children - {link_of(joint, "parent") for joint in root.findall("joint")}
     legs = sorted(name for name in leaves if _LEG.search(name))
     if options.floating is None and len(legs) < 2:
+        wheels = [name for name in _names_of(root, "continuous") if _WHEEL.search(name)]
+        if len(wheels) > 1:
+            listed = ", ".join(wheels[:4])
+            decisions.add("base", f"is fixed to the world, although it has wheels: {listed}", "--floating")
         return
     if options.floating is False:
         return
     why = "as asked" if options.floating else f"it has legs: {', '.join(legs[:4])}"
     base = roots[0]
+    top = base
     if base == "world":
         carried = [joint for joint in root.findall("joint") if link_of(joint, "parent") == "world"]
         if len(carried) != 1 or carried[0].get("type") != "fixed":
             raise ModelError("--floating: the link 'world' carries more than one fixed link; name the base otherwise")
         carried[0].set("type", "floating")
+        top = link_of(carried[0], "child")
     else:
         SubElement(root, "link", name="world")
         taken = {joint.get("name") for joint in root.findall("joint")}
@@ -219,25 +241,22 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
         joint = SubElement(root, "joint", name=free, type="floating")
         SubElement(joint, "parent", link="world")
         SubElement(joint, "child", link=base)
-        _give_mass(root, base, decisions)
+    masses = link_masses(root)
+    if not any(masses.get(part, 0.0) for part in rigid_part(root, top)):
+        give_mass(root, top, "floats but has no mass", decisions)
     decisions.add("base", f"floats, {why}", "--fixed-base")
 
 
-def _give_mass(root: Element, base: str, decisions: Decisions) -> None:
-    link = next(link for link in root.findall("link") if link.get("name") == base)
-    fixed = any(link_of(joint, "parent") == base and joint.get("type") == "fixed" for joint in root.findall("joint"))
-    if link.find("inertial") is not None or fixed:
-        return
-    inertial = SubElement(link, "inertial")
-    SubElement(inertial, "mass", value="0.001")
-    SubElement(inertial, "inertia", ixx="1e-6", iyy="1e-6", izz="1e-6", ixy="0", ixz="0", iyz="0")
-    decisions.add(base, "floats but has no mass; 1 g is used", "edit the file")
+def _names_of(root: Element, kind: str) -> list[str]:
+    return [joint.get("name", "") for joint in root.findall("joint") if joint.get("type") == kind]
 
 
 def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
     spec = read_mjcf(parsed.path, decisions, fixed=options.fixed, floating=options.floating, balance=options.balance)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     mark_end_effector(spec, decisions, options.end_effector)
+    if list(spec.compiler.inertiagrouprange) != [0, mujoco.mjNGROUP - 1]:
+        return spec  # the groups say which shapes have mass
     for body in spec.bodies:
         shapes = list(body.geoms)
         if any(not (shape.contype or shape.conaffinity) for shape in shapes):
@@ -248,11 +267,11 @@ def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
     return spec
 
 
-def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -> mujoco.MjModel:
+def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions, *, stated: bool) -> mujoco.MjModel:
     """Adds what the file leaves open; returns the compiled model."""
     simplify_hulls(spec)
     _name_joints(spec, decisions)
-    model = _compiled(spec, decisions)
+    model = compiled(spec, decisions)
     floating = has_floating_base(model)
     if floating:
         require_touch(spec, decisions)
@@ -272,6 +291,7 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
         driven=driven,
         compensate=options.compensate and not floating,
         counterbalance=options.counterbalance,
+        stated=stated,
     )
     model = spec.compile()
     home.ctrl = [held_at_home(model, actuator.target) for actuator in spec.actuators]
@@ -297,20 +317,6 @@ def _prefix_to_fix(names: list[str], excess: int) -> str:
     counts = {prefix: sum(name.startswith(prefix) for name in names) for prefix in prefixes}
     enough = [prefix for prefix, count in counts.items() if excess <= count < len(names)]
     return f"'{min(enough, key=lambda prefix: (counts[prefix], prefix))}*'" if enough else "JOINT,…"
-
-
-def _compiled(spec: mujoco.MjSpec, decisions: Decisions, meshes: UrdfMeshes | None = None) -> mujoco.MjModel:
-    try:
-        return spec.compile()
-    except ValueError as error:
-        if meshes is not None and meshes.drop_broken(spec):
-            return _compiled(spec, decisions)
-        if "volume is too small" not in str(error) and "inertia" not in str(error):
-            raise
-    for mesh in spec.meshes:
-        mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
-    decisions.add("meshes", "some enclose no volume, so mass that follows from a mesh is that of its shell")
-    return spec.compile()
 
 
 def _name_joints(spec: mujoco.MjSpec, decisions: Decisions) -> None:
@@ -344,7 +350,7 @@ def _written(spec: mujoco.MjSpec, source: Path, folder: Path, options: ImportOpt
     record = {"source": source.name, "robot": name, "decisions": decisions.records()}
     try:
         # First, as it tells an import that was interrupted from a folder with something else.
-        _write(folder / DECISIONS_FILE, json.dumps(record, indent=2, ensure_ascii=False).encode())
+        _write(folder / DECISIONS_FILE, json.dumps(record, **_JSON).encode())
         for path, content in files.items():
             _write(folder / path, content)
         # MuJoCo compiles what it writes, and looks for the files where they are now.

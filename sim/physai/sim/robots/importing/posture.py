@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import touching
+from physai.sim.robots.plausibility import base_plane
+from physai.sim.robots.shapes import shape_corners
 from physai.sim.robots.spec import TIP_SITE
 
 Array = NDArray[np.float64]
@@ -23,6 +25,8 @@ BEND_COST = 0.05
 """Manipulability that a pose must gain for each right angle by which a joint is bent, as a share of the best."""
 BELOW = 0.1
 """How far the end effector may be below the first joint, as a share of the arm's length."""
+SLACK_M = 1e-3
+"""How far a link may be below the base, and below where it is in the zero pose [m]."""
 MAX_CHECKED = 100
 """Poses whose parts are looked at for collisions, the best ones first."""
 
@@ -44,12 +48,14 @@ def bent_home(model: mujoco.MjModel, joints: list[int]) -> Array | None:
     points = [*data.xanchor[joints], data.site_xpos[site]]
     length = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
     lowest = float(data.xanchor[joints[0], 2]) - BELOW * length
+    # An arm that hangs in its zero pose may hang in its home pose, too.
+    plane = min(base_plane(model), float(shape_corners(model, [data.qpos])[:, 2].min())) - SLACK_M
     jacobian = np.zeros((6, model.nv))
     rated: list[tuple[float, Array]] = []
     for pose in _poses(model, joints):
         data.qpos[columns] = pose
         mujoco.mj_kinematics(model, data)
-        if rated and data.site_xpos[site, 2] < lowest:
+        if rated and (data.site_xpos[site, 2] < lowest or float(data.xanchor[joints, 2].min()) < plane):
             continue
         mujoco.mj_comPos(model, data)
         mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], site)
@@ -64,7 +70,7 @@ def bent_home(model: mujoco.MjModel, joints: list[int]) -> Array | None:
         data.qpos[columns] = pose
         mujoco.mj_kinematics(model, data)
         mujoco.mj_collision(model, data)
-        if not touching(model, data):
+        if not touching(model, data) and float(shape_corners(model, [data.qpos])[:, 2].min()) >= plane:
             return pose
     return None
 

@@ -2,16 +2,20 @@
 
 import fnmatch
 import math
+import re
 from xml.etree.ElementTree import Element, SubElement
 
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.names import usable_names
+from physai.sim.robots.xmlfile import XmlFile
 
 UNLIMITED_RAD = 1e3
 """A range as large as this is written where there is no limit [rad]."""
 
 UNLIMITED_M = 1e3
 """As `UNLIMITED_RAD`, of a prismatic joint, which then reaches this far [m]."""
+
+_EXPRESSION = re.compile(r"\$\([a-z]+ [^)]*\)|\$\{[^}]*\}")
 
 LARGEST_SPEED = 1e4
 """Velocity limits above are written where there is none [rad/s or m/s]."""
@@ -45,6 +49,18 @@ def value(element: Element | None, key: str) -> float:
         return math.nan
 
 
+def refuse_expressions(parsed: XmlFile) -> None:
+    """Raises ModelError, with the line, for what xacro would have replaced, as $(find …) and ${…}."""
+    for element in parsed.root.iter():
+        for key, text in element.attrib.items():
+            if found := _EXPRESSION.search(text):
+                raise parsed.error(
+                    element,
+                    f"<{element.tag} {key}={text[:80]!r}> has {found[0][:40]!r}, which xacro replaces; expand it: "
+                    "xacro FILE -o robot.urdf",
+                )
+
+
 def repair_joint(joint: Element, decisions: Decisions, fixed: tuple[str, ...]) -> None:
     """Correct one joint of a URDF in place, and fix it if its name matches one of the patterns in `fixed`."""
     name, kind = joint.get("name", ""), joint.get("type", "")
@@ -71,6 +87,7 @@ def repair_joint(joint: Element, decisions: Decisions, fixed: tuple[str, ...]) -
         limit.set("velocity", "0")
     if kind == "continuous":
         return
+    _use_soft_limits(joint, limit, decisions)
     low, high = (0.0 if limit.get(key) is None else value(limit, key) for key in ("lower", "upper"))
     if kind == "revolute" and high - low > UNLIMITED_RAD:
         joint.set("type", "continuous")
@@ -86,6 +103,22 @@ def repair_joint(joint: Element, decisions: Decisions, fixed: tuple[str, ...]) -
     elif low == high:
         _fix(joint)
         decisions.add(name, f"lower and upper limit are both {low:g}, so it does not move", "edit the file")
+
+
+def _use_soft_limits(joint: Element, limit: Element, decisions: Decisions) -> None:
+    """Takes the limits of <safety_controller>, which the robot's controller keeps, where they are the narrower ones."""
+    safety = joint.find("safety_controller")
+    if safety is None:
+        return
+    low, high = value(safety, "soft_lower_limit"), value(safety, "soft_upper_limit")
+    hard_low, hard_high = value(limit, "lower"), value(limit, "upper")
+    if not (hard_low <= low < high <= hard_high and (hard_low < low or high < hard_high)):
+        return
+    limit.set("lower", repr(low))
+    limit.set("upper", repr(high))
+    unit = "m" if joint.get("type") == "prismatic" else "rad"
+    text = f"moves from {low:g} to {high:g} {unit}, its soft limits; the hard ones are {hard_low:g} and {hard_high:g}"
+    decisions.add(joint.get("name", ""), text, "delete <safety_controller>")
 
 
 def _fix(joint: Element) -> None:

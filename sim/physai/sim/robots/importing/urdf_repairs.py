@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.masses import give_mass, link_masses, note_massless_shapes, rigid_part
 from physai.sim.robots.importing.urdf_joints import (
     compare_transmissions,
     link_of,
@@ -28,9 +29,6 @@ _PARTS = ("link", "joint", "material", "mujoco")
 
 DUMMY_KG = 1e-4
 """Links lighter than this carry frames, not mass."""
-
-LEAST_KG, LEAST_KGM2 = 1e-3, 1e-6
-"""Mass and moment of inertia of a link that moves but has none."""
 
 DENSITY = 1000.0
 """Density of the ball whose inertia a link without one gets [kg/m³]."""
@@ -74,6 +72,7 @@ def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixe
     for link in root.findall("link"):
         _repair_inertia(link, decisions, balance=balance, moved=link.get("name", "") in moved, robot_kg=robot_kg)
     _repair_moving_mass(root, decisions, moved)
+    note_massless_shapes(root, decisions)
     rename_joints(root, decisions)
 
 
@@ -154,33 +153,9 @@ def _set_inertia(inertial: Element, tensor: Array) -> None:
 
 def _repair_moving_mass(root: Element, decisions: Decisions, moved: set[str]) -> None:
     """Gives a link that a joint moves, and that has no mass itself or fixed to it, a little."""
-    below: dict[str, list[str]] = {}
-    for joint in root.findall("joint"):
-        if joint.get("type") == "fixed":
-            below.setdefault(link_of(joint, "parent"), []).append(link_of(joint, "child"))
-    masses = {
-        link.get("name", ""): value(link.find("inertial/mass"), "value") if link.find("inertial") is not None else 0.0
-        for link in root.findall("link")
-    }
-    for link in root.findall("link"):
-        name = link.get("name", "")
-        if name not in moved:
-            continue
-        carried, seen = [name], set[str]()
-        while carried:
-            current = carried.pop()
-            if current not in seen:
-                seen.add(current)
-                carried.extend(below.get(current, ()))
-        found = [masses.get(one, 0.0) for one in seen]
+    masses = link_masses(root)
+    for name in [name for name in masses if name in moved]:
+        found = [masses.get(part, 0.0) for part in rigid_part(root, name)]
         # What is no mass is left to the rules that follow, which refuse it.
-        if sum(found) > DUMMY_KG or not all(mass >= 0.0 for mass in found):
-            continue
-        for element in link.findall("inertial"):
-            link.remove(element)
-        inertial = SubElement(link, "inertial")
-        SubElement(inertial, "mass", value=f"{LEAST_KG:g}")
-        _set_inertia(inertial, np.eye(3) * LEAST_KGM2)
-        decisions.add(
-            name, f"moves but has no mass; {LEAST_KG:g} kg and {LEAST_KGM2:g} kg·m² are used", "edit the file"
-        )
+        if sum(found) <= DUMMY_KG and all(mass >= 0.0 for mass in found):
+            give_mass(root, name, "moves but has no mass", decisions)

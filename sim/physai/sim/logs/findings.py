@@ -32,6 +32,11 @@ class LogFinding:
     """Indices of affected samples, at most `MAX_SAMPLES`."""
 
 
+def note(message: str, advice: str = "") -> LogFinding:
+    """Return a note on what a reader did."""
+    return LogFinding(severity="note", check="rows", message=message, advice=advice)
+
+
 MAX_SAMPLES = 1000
 """Maximum number of sample indices in a finding."""
 
