@@ -9,6 +9,7 @@ from typing import Any
 from tests.mutation.mutants import springs
 from tests.mutation.mutants.edits import golden_of
 from tests.mutation.mutants.twins import credible_twin
+from tests.support.vouching import VALIDATORS, vouched_ticks, vouched_twin
 
 from physai.sdk.evidence import origin as evidence_origin
 from physai.sdk.evidence.latency import LatencyEvidence
@@ -115,9 +116,10 @@ class Trial:
 def validate(trial: Trial, folder: Path, *, last: str = GATES[-1].name) -> Verdict:
     """The verdict, with a short search and everything else as by default; gates after `last` play nothing."""
     origin = TaskSource(task=TASKS[trial.base], robot=trial.robot)
-    subject: ValidationSubject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
+    signed = vouched_twin(trial.twin)
+    subject: ValidationSubject = open_subject(trial.path, signed, origin=origin, baseline=trial.baseline)
     search = {"falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16}}
-    context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}))
+    context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}), validators=VALIDATORS)
     evidence = LatencyEvidence(
         policy_sha256=trial.ticks_of or subject.policy_sha256,
         contract_fingerprint=subject.task.contract.fingerprint,
@@ -127,7 +129,7 @@ def validate(trial: Trial, folder: Path, *, last: str = GATES[-1].name) -> Verdi
         tick_s=trial.ticks,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    gates = all_gates(evidence)
+    gates = all_gates(vouched_ticks(evidence))
     for gate in GATES[[gate.name for gate in GATES].index(last) + 1 :]:
         gates[gate.name] = type(f"Unasked{gate.__name__}", (gate,), {"play": _unasked})()
     return judge(context, gates, find_all(context, gates, folder, jobs=1, progress=_nobody), folder)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.base.plugins import contributions
+from physai.sdk.cli.evidence import add_trust_argument, trusted_validators
 
 if TYPE_CHECKING:
     from physai.sdk.bundle.manifest import Bundle
     from physai.sdk.evidence.verdict import Verdict
+    from physai.sdk.signing.keys import PublicKey, SigningKey
 
 RECORDS = "physai.verdict_records"
 """Entry-point group of functions that recompute a verdict from the record of its run."""
@@ -31,6 +33,7 @@ class Rederive(Protocol):
         robot: str | None,
         replays: int | None,
         device: str,
+        validators: tuple[PublicKey, ...],
         tell: Callable[[str], None],
     ) -> Verdict: ...
 
@@ -47,10 +50,11 @@ def add_record_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="`--device` of the validation (default: cpu)")
     parser.add_argument("--task", help="task file of the verdict, if the task is not built in")
     parser.add_argument("--robot-file", metavar="FILE", help="MJCF or URDF of the robot, if it is not built in")
+    add_trust_argument(parser)
 
 
-def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
-    """The verdict in a report folder, recomputed from its record.
+def rederived(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) -> Verdict:
+    """The verdict in a report folder, recomputed from its record by the validator with this key.
 
     Raises:
         PhysaiError: no verdict is given, the simulator is not installed, or the record gives another verdict.
@@ -73,6 +77,7 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
         robot=arguments.robot_file,
         replays=_replays(arguments.replay),
         device=arguments.device,
+        validators=(*trusted_validators(arguments.trust), key.public_key("validator")),
         tell=lambda text: print(text, file=sys.stderr) if sys.stderr.isatty() else None,
     )
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.evidence import add_trust_argument, trusted_validators
+from physai.sdk.cli.key_files import default_trust
 from physai.sim.cli.options import add_device_argument, add_worker_arguments, check_worker_options, require_range
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="robot",
         help="also accept evidence of these origins: stand-in, computer, unknown; robots reject it by default",
     )
+    add_trust_argument(parser)
     parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy that it must not underperform")
     parser.add_argument(
         "--reference",
@@ -89,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         robot=arguments.robot,
         settings=GateSettings() if arguments.gates is None else load_gates(arguments.gates),
         accept=parse_accepted(arguments.accept, option="--accept"),
+        validators=trusted_validators(arguments.trust),
         latency=None if arguments.latency is None else load_evidence(arguments.latency),
         baseline=arguments.baseline,
         reference=arguments.reference,
@@ -129,6 +133,7 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         robot=None if arguments.robot is None else Path(arguments.robot),
         gates=arguments.gates,
         latency=arguments.latency,
+        trust=arguments.trust or (default_trust() if default_trust().exists() else None),
         reference=arguments.reference,
         options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
         access_token=os.environ.get("PHYSAI_TOKEN"),

@@ -73,9 +73,9 @@ def _evidence(context: Context, gates: Mapping[str, Gate]) -> Evidence:
     latency = gates.get("latency")
     ticks = latency.evidence if isinstance(latency, LatencyGate) else None
     return Evidence(
-        twin=context.subject.twin.origin,
+        twin=context.twin_origin,
         kinds=context.subject.twin.evidence_kinds,
-        latency=Origin() if ticks is None else ticks.origin,
+        latency=Origin() if ticks is None else context.latency_origin(ticks),
         latency_sha256=None if ticks is None else ticks.sha256,
         accepted=context.accept,
     )

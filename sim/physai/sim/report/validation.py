@@ -14,6 +14,7 @@ from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
 from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import PolicyError
+from physai.sdk.signing.keys import PublicKey
 from physai.sim.gates.checks.gate import Context, GateFinding
 from physai.sim.gates.execution.store import Store
 from physai.sim.gates.execution.subject import ValidationSubject, open_subject
@@ -48,6 +49,8 @@ class ValidationOptions:
     settings: GateSettings = field(default_factory=GateSettings)
     accept: tuple[OriginKind, ...] = ("robot",)
     """Origins of evidence that may let a gate pass."""
+    validators: tuple[PublicKey, ...] = ()
+    """Validators whose signatures vouch for a robot's twin and tick times; without one their origin is unknown."""
     latency: LatencyEvidence | None = None
     baseline: Path | None = None
     """Older policy that this one must not be inferior to."""
@@ -93,7 +96,7 @@ def validate(
     path = Path(policy)
     subject = _open(path, twin, options)
     folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
-    context, gates = Context(subject, options.settings, options.accept), all_gates(options.latency)
+    context, gates = Context(subject, options.settings, options.accept, options.validators), all_gates(options.latency)
     store = Store.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(

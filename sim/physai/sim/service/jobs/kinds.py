@@ -28,6 +28,7 @@ FILES: dict[str, str] = {
     "twin": "twin.json",
     "gates": "gates.yaml",
     "latency": "latency.json",
+    "trust": "trust.json",
     # No recording's name begins with "_".
     "robot": "_robot.zip",
     "columns": "_columns.yaml",
@@ -99,6 +100,9 @@ class ValidateSpec(JobSpec):
     latency: Annotated[
         Sha256 | None, Field(description="tick durations measured on the target; without them no policy passes")
     ] = None
+    trust: Annotated[
+        Sha256 | None, Field(description="trust file whose validators may have signed twin and tick times")
+    ] = None
     task: Name | None = None
     robot: Robot = None
     seed: Seed = 0
@@ -109,7 +113,7 @@ class ValidateSpec(JobSpec):
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("sim", "validate", f"{INPUT}/policy.onnx", "--report", OUTPUT, "--json"),
-            *self.options("seed", "accept", "twin", "gates", "latency", "robot", "task", "reference"),
+            *self.options("seed", "accept", "twin", "gates", "latency", "trust", "robot", "task", "reference"),
         ]
 
 
