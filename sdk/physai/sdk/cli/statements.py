@@ -16,6 +16,13 @@ def add_time_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--robot", required=True, metavar="NAME", help="robot model, or one unit: ur10e/cell-3")
     parser.add_argument("--key", action="append", type=Path, metavar="FILE", help="a validator's or owner's key")
     parser.add_argument("--replaces", metavar="TIME", help="set the robot's time back from this one; owners must sign")
+    parser.add_argument(
+        "--corrections",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how often the robot's time was set back before, as `physai robot time` shows it (default: 0)",
+    )
     parser.add_argument("-o", "--out", type=Path, default=Path("time.json"), metavar="FILE", help="default: time.json")
     add_passphrase_argument(parser)
 
@@ -38,9 +45,10 @@ def sign_time_file(arguments: argparse.Namespace) -> int:
     files: list[Path] = arguments.key or [key_folder() / f"{role}{PRIVATE_SUFFIX}"]
     keys = [load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file)) for file in files]
     replaces = None if arguments.replaces is None else utc_option("--replaces", arguments.replaces)
-    now = datetime.now(UTC)
+    now, corrections = datetime.now(UTC), arguments.corrections
+    statement = sign_time(keys, arguments.robot, now, replaces=replaces, corrections=corrections)
     try:
-        write_atomic(arguments.out, sign_time(keys, arguments.robot, now, replaces=replaces) + b"\n")
+        write_atomic(arguments.out, statement + b"\n")
     except OSError as error:
         raise KeyFileError(f"{arguments.out}: cannot be written: {error.strerror}") from None
     print(printable(f"{arguments.out}: states {utc_text(now)} for {arguments.robot}"))

@@ -18,7 +18,7 @@ from physai.sim.calibration.synthetic_robot import SyntheticRecording, write_col
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.record import FittedParameter, SensorNoise, Timing
-from physai.sim.twin.twin import Twin, load_twin, nominal_twin, save_twin
+from physai.sim.twin.twin import Twin, load_twin, moved_twin, nominal_twin, save_twin
 
 TASK = load_task(str(TASK_FILE))
 TRUTH = HiddenRobot(values={"cart.mass": 2.1, "rail.friction": 1.0})
@@ -83,7 +83,8 @@ def test_a_test_vouches_for_no_twin_of_unknown_origin(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     keep_keys(tmp_path / "config")
     (tmp_path / "out").mkdir()
-    save_twin(vouched_twin(twin(2.1)) if signed else twin(2.1), tmp_path / "twin.json")
+    made = moved_twin(twin(2.1), tmp_path)
+    save_twin(vouched_twin(made) if signed else made, tmp_path / "twin.json")
     run(folder, tmp_path / "twin.json", "-o", str(tmp_path / "out" / "twin.json"))
     tested = load_twin(tmp_path / "out" / "twin.json")
     assert len(tested.closed_loop) == 1

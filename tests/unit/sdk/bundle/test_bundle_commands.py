@@ -13,8 +13,12 @@ from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
 from physai.sdk.cli import verdicts
+from physai.sdk.cli.evidence import trusted_validators
 from physai.sdk.cli.parser import Parser
+from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
+from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import load_verdict, save_verdict, utc_text
+from physai.sdk.signing.evidence import vouched_origin
 from physai.sdk.signing.trust_file import SignedTrust
 
 Workshop = Any
@@ -37,6 +41,26 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return code, capsys.readouterr().out
 
     return run
+
+
+def test_ticks_are_signed_by_who_measured_them(say: Say, tmp_path: Path) -> None:
+    of = Origin(kind="robot", robot="arm/one")
+    ticks = LatencyEvidence(
+        policy_sha256="a" * 64, contract_fingerprint="b" * 64, origin=of, device="bench", runtime="none", tick_s=(0.1,)
+    )
+    save_evidence(ticks, tmp_path / "latency.json")
+    with pytest.raises(PhysaiError, match=r"validator.key: cannot be read"):
+        say("keys", "ticks", "latency.json")
+    say("keys", "init")
+    with pytest.raises(PhysaiError, match="is a publisher's key, but a validator's key is needed"):
+        say("keys", "ticks", "latency.json", "--key", tmp_path / "config/physai/keys/publisher.key")
+    assert "1 ticks from the robot arm/one, signed by" in say("keys", "ticks", "latency.json")[1]
+    signed = load_evidence(tmp_path / "latency.json")
+    known = trusted_validators(None)
+    assert (signed.sha256, len(known)) == (ticks.sha256, 1)
+    assert vouched_origin(of, "latency", signed.sha256, signed.signature, known) == of
+    say("keys", "revoke", known[0].key_id, "--reason", "lost")
+    assert vouched_origin(of, "latency", signed.sha256, signed.signature, trusted_validators(None)).kind == "unknown"
 
 
 @pytest.fixture
