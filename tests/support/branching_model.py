@@ -4,6 +4,9 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
 
 PARENTS = (-1, 0, 1, 2, 2, 4, 1, 2, 1, 0, 4, 6)
 """Body that each body hangs on. Welded from 3 to 11, with the joints 5 and 6 coupled, MuJoCo 4.0.0 errs by half."""
@@ -22,4 +25,10 @@ def branching_model(seed: int, parents: tuple[int, ...] = PARENTS) -> Any:
 
     loops = '<weld body1="b3" body2="b11"/><joint joint1="j6" joint2="j5"/>'
     text = f"<mujoco><worldbody>{body(0)}</worldbody><equality>{loops}</equality></mujoco>"
-    return mujoco.MjModel.from_xml_string(text)
+    return mujoco.MjSpec.from_string(text).compile()
+
+
+def random_state(model: Any, seed: int) -> tuple[Array, Array]:
+    """Positions, some beyond their limits, and speeds."""
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-0.6, 0.6, int(model.nq)), 0.3 * rng.normal(size=int(model.nv))

@@ -224,7 +224,7 @@ _AUTO_SPARSE = 60
 def use_right_solver(model: Any) -> Any:
     """Have a model solved with dense matrices where this version of MuJoCo errs with sparse ones; return the model.
 
-    The package `mujoco` 4.0.0 requires its own core, so that one cannot depend on the core 4.0.1, which is right. MuJoCo
+    The package `mujoco` 4.0.0 requires its own core, so physai cannot depend on the core 4.0.1, which is right. MuJoCo
     Warp has its own solver, which is right with both.
     """
     auto = model.opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO and model.nv >= _AUTO_SPARSE

@@ -1,15 +1,14 @@
 """The promise: MuJoCo Warp's own solver computes the same motion with sparse matrices as with dense ones."""
 
-from typing import Any
-
 import mujoco
 import numpy as np
+import numpy.typing as npt
 import pytest
-from tests.support.branching_model import branching_model
+from tests.support.branching_model import branching_model, random_state
 
 pytest.importorskip("mujoco_warp")
 from physai.sim.engines.warp import modules
-from physai.sim.engines.warp_device import WarpDeviceEngine
+from physai.sim.engines.warp_host import HostWarpEngine
 
 # Compiles kernels for this machine, once.
 pytestmark = pytest.mark.slow
@@ -17,14 +16,13 @@ modules()
 
 
 def test_sparse_matrices_change_no_motion() -> None:
-    found: list[Any] = []
+    found: list[npt.NDArray[np.float64]] = []
     for jacobian in (mujoco.mjtJacobian.mjJAC_SPARSE, mujoco.mjtJacobian.mjJAC_DENSE):
         model = branching_model(0)
         model.opt.jacobian = jacobian
-        rng = np.random.default_rng(0)
-        qpos, qvel = rng.uniform(-0.6, 0.6, model.nq), 0.3 * rng.normal(size=model.nv)
-        engine = WarpDeviceEngine(model, 1, as_numpy=True, max_constraints=100)
+        qpos, qvel = random_state(model, 0)
+        engine = HostWarpEngine(model, 1, fields={}, room=(8, 100))
         engine.state("qpos")[0], engine.state("qvel")[0] = qpos, qvel
         engine.step(2)
-        found.append(np.array(engine.state("qvel")[0]))
+        found.append(np.array(engine.state("qvel")[0], np.float64))
     assert np.allclose(*found, rtol=1e-4, atol=1e-4)

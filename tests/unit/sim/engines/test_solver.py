@@ -1,26 +1,28 @@
 """The promise: a robot whose kinematic tree branches has the same motion with sparse matrices as with dense ones."""
 
+from typing import Any
+
 import mujoco
 import numpy as np
 import pytest
-from tests.support.branching_model import PARENTS, branching_model
+from tests.support.branching_model import PARENTS, branching_model, random_state
 
 from physai.sim.engines.mujoco import MujocoEngine, quiet_model
 
-SPARSE, DENSE, AUTO = (mujoco.mjtJacobian.mjJAC_SPARSE, mujoco.mjtJacobian.mjJAC_DENSE, mujoco.mjtJacobian.mjJAC_AUTO)
+SPARSE, DENSE = int(mujoco.mjtJacobian.mjJAC_SPARSE), int(mujoco.mjtJacobian.mjJAC_DENSE)
+AUTO = int(mujoco.mjtJacobian.mjJAC_AUTO)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sparse_matrices_change_no_motion(seed: int) -> None:
     model = branching_model(seed)
     model.opt.jacobian = SPARSE
-    rng = np.random.default_rng(seed)
-    qpos, qvel = rng.uniform(-0.6, 0.6, model.nq), 0.3 * rng.normal(size=model.nv)
+    qpos, qvel = random_state(model, seed)
     engine = MujocoEngine(model, 1)
     engine.state("qpos")[0], engine.state("qvel")[0] = qpos, qvel
     engine.step(2)
     model.opt.jacobian = DENSE
-    data = mujoco.MjData(model)
+    data: Any = mujoco.MjData(model)
     data.qpos[:], data.qvel[:] = qpos, qvel
     mujoco.mj_step(model, data, nstep=2)
     assert np.allclose(engine.state("qvel")[0], data.qvel, rtol=1e-6, atol=1e-6)
