@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.base.plugins import contributions
 from physai.sdk.cli.evidence import add_trust_argument, trusted_validators
+from physai.sdk.cli.key_files import key_folder
 
 if TYPE_CHECKING:
     from physai.sdk.bundle.manifest import Bundle
@@ -60,6 +61,7 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) ->
         PhysaiError: no verdict is given, the simulator is not installed, or the record gives another verdict.
     """
     from physai.sdk.bundle.archive import BundleError
+    from physai.sdk.signing.exam import JOURNAL_FILE, with_opened
 
     if arguments.verdict is None:
         raise BundleError("a validator signs a verdict: give --verdict DIR, a report folder of `physai sim validate`")
@@ -70,7 +72,7 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) ->
             "a verdict is recomputed before it is signed, which needs the simulator: pip install 'physai-sdk[sim]'"
         )
     rederive: Rederive = next(iter(plugins.values())).load()
-    return rederive(
+    verdict = rederive(
         folder,
         bundle.members,
         task=arguments.task,
@@ -80,6 +82,9 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) ->
         validators=(*trusted_validators(arguments.trust), key.public_key("validator")),
         tell=lambda text: print(text, file=sys.stderr) if sys.stderr.isatty() else None,
     )
+    if verdict.exam is None or verdict.exam.validator != key.key_id:
+        return verdict
+    return verdict.model_copy(update={"exam": with_opened(verdict.exam, key_folder() / JOURNAL_FILE)})
 
 
 def _replays(text: str) -> int | None:

@@ -66,6 +66,7 @@ def judge(
         run=context.subject.run,
         preferences=context.subject.preferences,
         software=running_software(),
+        exam=None if context.subject.exam is None else context.subject.exam.facts,
     )
 
 

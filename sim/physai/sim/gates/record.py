@@ -23,6 +23,7 @@ from physai.sdk.onnx.device import PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sdk.signing.evidence import EvidenceFile, unsigned_remedy
+from physai.sdk.signing.exam import load_exam
 from physai.sdk.signing.keys import PublicKey
 from physai.sim.gates.checks.gate import Context
 from physai.sim.gates.execution.batch import Arm, Batch, BatchResult
@@ -41,7 +42,7 @@ FOLDER = "record"
 REPLAYS = 3
 """Batches replayed before a verdict is signed."""
 
-_INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE = "inputs.json", "twin.json", "latency.json"
+_INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE, _EXAM_FILE = "inputs.json", "twin.json", "latency.json", "exam.json"
 _COMPARED: dict[Arm, str] = {"baseline": "baseline.onnx", "reference": "reference.onnx"}
 """Files of policies that are not in the bundle."""
 _MAX_INPUTS_BYTES = 1 << 18
@@ -74,6 +75,8 @@ def write_record(report: Path, store: Store, context: Context, evidence: Latency
         save_twin(subject.twin, store.folder / _TWIN_FILE)
         if evidence is not None:
             save_evidence(evidence, store.folder / _LATENCY_FILE)
+        if subject.exam is not None:
+            write_atomic(store.folder / _EXAM_FILE, subject.exam.encode())
         for arm, name in _COMPARED.items():
             if arm in subject.arms:
                 write_atomic(store.folder / name, subject.arms[arm])
@@ -107,6 +110,7 @@ def rederive(
 
     Raises:
         RecordError: the record is missing, a replayed batch differs, or the verdict differs.
+        ExamError: the exam is of something else, or of a validator who is not trusted.
         DeviceError: this machine lacks the device.
         PhysaiError: the record is malformed.
     """
@@ -130,6 +134,9 @@ def rederive(
     tell("deriving the verdict from the recorded episodes")
     gates = all_gates(evidence)
     _require_vouched(stated, context, evidence)
+    if (exam := context.subject.exam) is not None:
+        exam.require_signed(validators)
+        exam.require_subject(context.examined)
     findings = find_all(context, gates, report, jobs=1, progress=lambda lines: None, store=store)
     derived = judge(context, gates, findings, None)
     _compare(stated, derived)
@@ -182,6 +189,7 @@ def _context(
         twin=load_twin(folder / _TWIN_FILE),
         arms=arms,
         seed=inputs["seed"],
+        exam=load_exam(folder / _EXAM_FILE) if (folder / _EXAM_FILE).is_file() else None,
         golden=members.get(GOLDEN_FILE),
         device=device,
         preferences=stated_preferences(arms, source=str(folder.parent)),

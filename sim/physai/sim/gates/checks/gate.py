@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
 from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import NOT_APPLICABLE, Cause, Measurement, SeedRange, VerdictOutcome
 from physai.sdk.safety import Reason
 from physai.sdk.signing.evidence import EvidenceFile, unsigned_remedy, vouched_origin
+from physai.sdk.signing.exam import ExamSubject
 from physai.sdk.signing.keys import PublicKey
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.execution.batch import (
@@ -24,7 +26,6 @@ from physai.sim.gates.execution.batch import (
     EngineName,
     joined,
     seeds_of,
-    stream_seed,
 )
 from physai.sim.gates.execution.rollout import EFFORT, POSITION, SPEED
 from physai.sim.gates.execution.subject import ValidationSubject
@@ -127,7 +128,23 @@ class Context:
     @property
     def stream(self) -> int:
         """Stream of the verdict's seeds."""
-        return stream_seed(VERDICT_STREAM, self.subject.seed)
+        return self.subject.stream(VERDICT_STREAM)
+
+    @property
+    def examined(self) -> ExamSubject:
+        """What an exam is opened for.
+
+        Raises:
+            PolicyError: the policy is malformed.
+            ContractError: its contract is.
+        """
+        subject = self.subject
+        return ExamSubject(
+            policies={arm: sha256_hex(data) for arm, data in subject.arms.items()},
+            contract=subject.policy().fingerprint,
+            twin=subject.twin.signed_hash,
+            settings=self.settings.sha256,
+        )
 
     @cached_property
     def twin_origin(self) -> Origin:
