@@ -1,6 +1,5 @@
 """A cart on a rail, policies for it written by hand, and twins of it: every gate can be asked within a second."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.support.replay_samples import with_sample
+from tests.support.vouching import VALIDATORS, keep_keys, vouched_ticks, vouched_twin
 
+from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.files import write_atomic
 from physai.sdk.evidence import origin
+from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sim.gates.checks.gate import Context, Gate, GateFinding
 from physai.sim.gates.execution.batch import BatchResult
@@ -126,7 +128,7 @@ def credible_twin(task: Task) -> Twin:
     parameters = (fitted("cart.mass", "kg", 2.0, 2.1, 0.05), fitted("rail.friction", "N", 0.2, 0.25, 0.05))
     of = origin.Origin(kind="robot", robot=task.contract.robot.name)
     error, worse = Interval(value=0.002, lo=0.001, hi=0.003), Interval(value=0.02, lo=0.018, hi=0.022)
-    return with_sample(
+    twin = with_sample(
         replace(
             nominal_twin(task.robot),
             parameters=parameters,
@@ -153,6 +155,7 @@ def credible_twin(task: Task) -> Twin:
             ),
         )
     )
+    return vouched_twin(twin)
 
 
 @dataclass
@@ -166,11 +169,11 @@ class Bench:
     ) -> Context:
         """A context for a policy; `settings` are sections of a gates file."""
         subject = self.subject(path, baseline=baseline, reference=reference)
-        return Context(subject, GateSettings.model_validate(settings))
+        return Context(subject, GateSettings.model_validate(settings), validators=VALIDATORS)
 
     def subject(self, path: Path, *, baseline: Path | None = None, reference: Path | None = None) -> ValidationSubject:
         origin = TaskSource(task=str(TASK_FILE))
-        return open_subject(path, self.twin, origin=origin, baseline=baseline, reference=reference)
+        return open_subject(path, vouched_twin(self.twin), origin=origin, baseline=baseline, reference=reference)
 
 
 @pytest.fixture
@@ -179,18 +182,16 @@ def bench(credible_twin: Twin) -> Bench:
 
 
 def evidence(subject: ValidationSubject, tick_s: list[float]) -> str:
-    """A latency evidence file for a subject."""
-    return json.dumps(
-        {
-            "format_version": 2,
-            "origin": {"kind": "robot", "robot": subject.task.contract.robot.name, "machine": "test bench"},
-            "policy_sha256": subject.policy_sha256,
-            "contract_fingerprint": subject.task.contract.fingerprint,
-            "device": "test bench",
-            "runtime": "none",
-            "tick_s": tick_s,
-        }
+    """A signed latency evidence file for a subject."""
+    ticks = LatencyEvidence(
+        origin=origin.Origin(kind="robot", robot=subject.task.contract.robot.name, machine="test bench"),
+        policy_sha256=subject.policy_sha256,
+        contract_fingerprint=subject.task.contract.fingerprint,
+        device="test bench",
+        runtime="none",
+        tick_s=tuple(tick_s),
     )
+    return canonical_json(vouched_ticks(ticks)).decode()
 
 
 def find(gate: Gate, context: Context) -> GateFinding:
@@ -213,3 +214,10 @@ def find_fixture() -> Callable[[Gate, Context], GateFinding]:
 @pytest.fixture(name="evidence")
 def evidence_fixture() -> Callable[[ValidationSubject, list[float]], str]:
     return evidence
+
+
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's keys are those of the validator who signed the twins and ticks of these tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    keep_keys(tmp_path / "config")

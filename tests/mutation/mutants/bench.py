@@ -1,7 +1,8 @@
 """Robots, tasks, twins and honest policies of the mutation suite, and how they are validated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from tests.mutation.mutants import springs
 from tests.mutation.mutants.edits import golden_of
 from tests.mutation.mutants.twins import credible_twin
+from tests.support.vouching import VALIDATOR, VALIDATORS, vouched_ticks, vouched_twin
 
 from physai.sdk.evidence import origin as evidence_origin
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.signing.exam import open_exam
 from physai.sim.gates.checks.gate import Context, Gate, Play, undecided
 from physai.sim.gates.execution.subject import ValidationSubject, open_subject
 from physai.sim.gates.judgement import judge
@@ -110,14 +113,25 @@ class Trial:
     ticks_of: str | None = None
     """SHA-256 of the policy they were measured with; this one's if None."""
     settings: dict[str, Any] | None = None
+    exam: bool = False
+    """Whether it is played in an exam, not in a rehearsal."""
+
+
+def subject_of(trial: Trial) -> ValidationSubject:
+    """A trial's subject, in a rehearsal."""
+    origin = TaskSource(task=TASKS[trial.base], robot=trial.robot)
+    return open_subject(trial.path, vouched_twin(trial.twin), origin=origin, baseline=trial.baseline)
 
 
 def validate(trial: Trial, folder: Path, *, last: str = GATES[-1].name) -> Verdict:
     """The verdict, with a short search and everything else as by default; gates after `last` play nothing."""
-    origin = TaskSource(task=TASKS[trial.base], robot=trial.robot)
-    subject: ValidationSubject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
+    subject = subject_of(trial)
     search = {"falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16}}
-    context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}))
+    context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}), validators=VALIDATORS)
+    folder.mkdir(parents=True, exist_ok=True)
+    if trial.exam:
+        exam = open_exam(context.examined, VALIDATOR, folder / "journal", now=datetime.now(UTC))
+        context = replace(context, subject=replace(subject, exam=exam))
     evidence = LatencyEvidence(
         policy_sha256=trial.ticks_of or subject.policy_sha256,
         contract_fingerprint=subject.task.contract.fingerprint,
@@ -126,8 +140,7 @@ def validate(trial: Trial, folder: Path, *, last: str = GATES[-1].name) -> Verdi
         runtime="none",
         tick_s=trial.ticks,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    gates = all_gates(evidence)
+    gates = all_gates(vouched_ticks(evidence))
     for gate in GATES[[gate.name for gate in GATES].index(last) + 1 :]:
         gates[gate.name] = type(f"Unasked{gate.__name__}", (gate,), {"play": _unasked})()
     return judge(context, gates, find_all(context, gates, folder, jobs=1, progress=_nobody), folder)

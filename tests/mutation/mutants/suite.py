@@ -7,6 +7,7 @@ from tests.mutation.mutants.trials import (
     CART_FORCE,
     EFFORT,
     Mutant,
+    by_heart,
     changed,
     cut_golden,
     edited,
@@ -129,6 +130,7 @@ BEHAVIOUR = (
         }.items()
     ),
     Mutant("sign flipped", edited("pusher", edits.negated(EFFORT)), "success", Cause.POLICY, quick=True),
+    Mutant("1,000 public episodes learned by heart", by_heart(1000), "success", Cause.POLICY),
     Mutant("history reversed", of_pusher(history=True), "success", Cause.POLICY, quick=True),
     Mutant(
         "a little worse than the baseline",

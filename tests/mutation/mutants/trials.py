@@ -6,13 +6,17 @@ from pathlib import Path
 
 import numpy as np
 from tests.mutation.mutants import edits, pendulum, springs
-from tests.mutation.mutants.bench import Trial, honest, honest_trial, task, twin, write
+from tests.mutation.mutants.bench import TASKS, Trial, honest, honest_trial, subject_of, task, twin, write
+from tests.support.memoriser import first_readings, memoriser
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE
+from physai.sim.gates.checks.gate import Context
+from physai.sim.gates.execution.batch import seeds_of
 from physai.sim.gates.execution.subject import QUANTISED_FILE
+from physai.sim.gates.settings import GateSettings
 from physai.sim.twin.record import SensorNoise
 from physai.sim.twin.twin import nominal_twin
 
@@ -66,6 +70,20 @@ def of_pusher(*, history: bool | None = None, **options: float) -> Make:
         else:
             data = springs.with_history(task("pusher"), reversed_history=history)
         return Trial(path=write(folder, data, edits.golden_of(data, b"")), base="pusher", twin=twin("pusher"))
+
+    return make
+
+
+def by_heart(episodes: int, *, exam: bool = True) -> Make:
+    """A graph that knows the first episodes of rehearsals by heart, and does nothing in others."""
+
+    def make(folder: Path) -> Trial:
+        trial = honest_trial(folder / "honest", "pusher")
+        context = Context(subject_of(trial), GateSettings())
+        condition, seeds = context.conditions["calibrated"], seeds_of(context.stream, 0, episodes)
+        table = first_readings(context.subject, condition, seeds)
+        data = memoriser(task("pusher"), table, task_file=TASKS["pusher"])
+        return replace(trial, path=write(folder, data, edits.golden_of(data, b"")), exam=exam)
 
     return make
 

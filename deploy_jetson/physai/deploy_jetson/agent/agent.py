@@ -206,13 +206,20 @@ class UpdateAgent:
         with self._transaction("time") as store:
             state = store.state()
             stated = read_time(statement, self.config.trust(), robot=self.config.identity().robot)
+            if stated.corrections != state.corrections:
+                raise TimeStatementError(
+                    f"the statement is for a robot whose time was set back {stated.corrections} times, this one's was "
+                    f"{state.corrections} times: sign one with `physai keys time --corrections {state.corrections}`"
+                )
             if stated.replaces is not None and stated.replaces != state.latest_time:
                 raise TimeStatementError(
                     f"the statement sets the time back from {stated.replaces}, this robot's floor is "
                     f"{state.latest_time}: sign one for that"
                 )
-            if stated.replaces is not None or stated.time > state.latest_time:
-                store.save(state, self.clock(), passed=parse_utc(stated.time))
+            back = stated.replaces is not None
+            if back or stated.time > state.latest_time:
+                corrections = state.corrections + back
+                store.save(state, self.clock(), passed=parse_utc(stated.time), corrections=corrections)
             return store.state().latest_time
 
     def commit(self, reason: str) -> Trial:

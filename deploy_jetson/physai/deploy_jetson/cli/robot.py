@@ -291,9 +291,11 @@ def _time(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
     if arguments.statement is not None:
         agent.set_time(_input(str(arguments.statement), MAX_STATEMENT_BYTES))
-    clock, floor = utc_text(agent.clock()), agent.store.state().latest_time
-    text = f"clock {clock}, certainly later than {floor}; verdicts expire by the later of the two"
-    return _print(arguments, {"clock": clock, "floor": floor}, text)
+    state = agent.store.state()
+    record = {"clock": utc_text(agent.clock()), "floor": state.latest_time, "corrections": state.corrections}
+    text = f"clock {record['clock']}, certainly later than {state.latest_time}; verdicts expire by the later of the two"
+    back = f"\nset back {state.corrections} times: physai keys time --corrections {state.corrections}"
+    return _print(arguments, record, text + (back if state.corrections else ""))
 
 
 def _gc(agent: UpdateAgent, arguments: argparse.Namespace) -> int:

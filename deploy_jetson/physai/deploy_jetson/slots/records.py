@@ -10,7 +10,7 @@ from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.contract.robot import MAX_JOINTS, Frozen, Name, NonNegative
 from physai.sdk.evidence.origin import Origin, machine_text
-from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine
+from physai.sdk.evidence.verdict import Count, Sha256, Text, Utc, VerdictLine
 
 FORMAT_VERSION = 1
 """Incremented when an older reader could misinterpret a newer record."""
@@ -137,6 +137,8 @@ class State(Frozen):
     latest_time: Utc = "1970-01-01T00:00:00Z"
     """The time floor, see `physai.sdk.signing.time_statement`. Signed statements and verdicts raise it at once, the
     clock by at most a day per write."""
+    corrections: Annotated[Count, Field(exclude_if=lambda corrections: corrections == 0)] = 0
+    """How often an owner set the time floor back; only statements that name this count are accepted."""
     rejected: Annotated[tuple[Sha256, ...], Field(max_length=MAX_REJECTED)] = ()
     """Bundles that were rolled back; activated again only with `--retry`."""
     events: Annotated[tuple[SlotEvent, ...], Field(max_length=MAX_EVENTS)] = ()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.keys import default_trust, key_folder, load_key, utc_option
+from physai.sdk.cli.key_files import KEYS_SHOWN as _KEYS
+from physai.sdk.cli.key_files import default_trust, key_folder, load_key, utc_option
 from physai.sdk.cli.passphrases import add_passphrase_argument
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.verdicts import add_record_arguments, rederived
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from physai.sdk.signing.keys import SigningKey
     from physai.sdk.signing.verify import Verified
 
-_KEYS = "~/.config/physai/keys"
 _TIME = "2026-11-21T12:00:00Z"
 
 
@@ -181,7 +181,7 @@ def _load_key(arguments: argparse.Namespace, role: Role, path: Path | None) -> S
 def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) -> bytes:
     from physai.sdk.signing.sign import sign_verdict
 
-    verdict = rederived(bundle, arguments)
+    verdict = rederived(bundle, arguments, key)
     return sign_verdict(
         bundle,
         key,

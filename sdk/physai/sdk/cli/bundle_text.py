@@ -102,7 +102,7 @@ def _verdict_text(claims: Claims) -> str:
     ]
     facts = [
         f"  {verdict.shown} for {signed.policy} on {signed.robot}, until {utc_text(signed.expires)}",
-        f"  created {verdict.created} by physai {verdict.physai_version}",
+        f"  created {verdict.created} by physai {verdict.physai_version}, {verdict.episodes}",
         f"  twin {verdict.twin_hash[:_SHORT]}…, gate settings {verdict.gates_sha256[:_SHORT]}…",
     ]
     return "\n".join([*facts, *run, table(("gate", "outcome", "episodes", "measured"), rows)])

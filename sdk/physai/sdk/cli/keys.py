@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.key_files import KEYS_SHOWN, default_trust, key_folder, load_key
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.cli.statements import add_ticks_arguments, add_time_arguments, sign_ticks_file, sign_time_file
 
 if TYPE_CHECKING:
     from physai.sdk.signing.attestation import Role
@@ -25,42 +25,12 @@ SHORTEST_PREFIX = 8
 """Minimum number of digits that identify a key."""
 
 
-def key_folder() -> Path:
-    """Default folder of the user's keys: `~/.config/physai/keys`, or below XDG_CONFIG_HOME."""
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "physai" / "keys"
-
-
-def default_trust() -> Path:
-    """The trust file in the user's key folder."""
-    return key_folder() / "trust.json"
-
-
-def load_key(path: Path, role: Role, arguments: argparse.Namespace) -> SigningKey:
-    """Loads a private key, with `--passphrase-file` or a prompt, and checks its role; raises KeyFileError."""
-    from physai.sdk.signing.keys import check_role, load_private_key
-
-    key = load_private_key(path, passphrase=passphrase_from(arguments.passphrase_file))
-    check_role(path, key, role)
-    return key
-
-
-def utc_option(option: str, text: str) -> datetime:
-    """The time given to an option; raises PhysaiError."""
-    from physai.sdk.signing.verify import parse_utc
-
-    try:
-        return parse_utc(text)
-    except ValueError:
-        raise PhysaiError(f"{option} {text!r}: expected UTC as 2026-11-21T12:00:00Z") from None
-
-
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     init = actions.add_parser(
         "init", help="create an owner's, a publisher's and a validator's key, and a trust file for them"
     )
-    init.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=f"folder without keys (default: {_SHOWN})")
+    init.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=f"new folder (default: {KEYS_SHOWN})")
     init.add_argument("--label", default="", metavar="TEXT", help="holder of the keys")
     _add_encryption(init)
     trust = actions.add_parser("trust", help="add public keys to a trust file, set thresholds")
@@ -79,12 +49,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     revoke.add_argument("key", metavar="KEY", help="key id, its first 8 digits or more, or a public key file")
     revoke.add_argument("--reason", required=True, metavar="TEXT", help="shown when a bundle is refused for this key")
     sign = actions.add_parser("sign", help="add an owner's signature to a trust file")
-    moment = actions.add_parser("time", help="sign the current time, for a robot with an unreliable clock")
-    moment.add_argument("--robot", required=True, metavar="NAME", help="robot model, or one unit: ur10e/cell-3")
-    moment.add_argument("--key", action="append", type=Path, metavar="FILE", help="a validator's or owner's key")
-    moment.add_argument("--replaces", metavar="TIME", help="set the robot's time back from this one; owners must sign")
-    moment.add_argument("-o", "--out", type=Path, default=Path("time.json"), metavar="FILE", help="default: time.json")
-    add_passphrase_argument(moment)
+    add_time_arguments(actions.add_parser("time", help="sign the current time, for a robot with an unreliable clock"))
+    add_ticks_arguments(actions.add_parser("ticks", help="sign tick times that you measured on a robot yourself"))
     show = actions.add_parser("list", help="show the keys and thresholds of a trust file")
     show.add_argument("--json", action="store_true", help="print JSON")
     for action in (trust, rotate, revoke, sign):
@@ -98,10 +64,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (trust, revoke, sign):
         add_passphrase_argument(action)
     for action in (trust, rotate, revoke, sign, show):
-        action.add_argument("--trust", type=Path, metavar="FILE", help=f"the trust file (default: {_SHOWN}/trust.json)")
-
-
-_SHOWN = "~/.config/physai/keys"
+        action.add_argument("--trust", type=Path, metavar="FILE", help=f"default: {KEYS_SHOWN}/trust.json")
 
 
 def _add_encryption(parser: argparse.ArgumentParser) -> None:
@@ -110,10 +73,9 @@ def _add_encryption(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.action == "init":
-        return _init(arguments)
-    if arguments.action == "time":
-        return _time(arguments)
+    alone = {"init": _init, "time": sign_time_file, "ticks": sign_ticks_file}
+    if arguments.action in alone:
+        return alone[arguments.action](arguments)
     actions = {"trust": _trust, "rotate": _rotate, "revoke": _revoke, "sign": _sign, "list": _list}
     return actions[arguments.action](arguments, arguments.trust or default_trust())
 
@@ -326,26 +288,6 @@ def _sign(arguments: argparse.Namespace, path: Path) -> int:
     signed.save(path)
     needed, count = signed.trust.threshold("owner"), signed.count(signed.trust.usable("owner"))
     print(printable(f"{path}, version {signed.trust.version}: {count} of {needed} owners have signed"))
-    return 0
-
-
-def _time(arguments: argparse.Namespace) -> int:
-    from physai.sdk.base.files import write_atomic
-    from physai.sdk.evidence.verdict import utc_text
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, load_private_key
-    from physai.sdk.signing.time_statement import sign_time
-
-    role = "validator" if arguments.replaces is None else "owner"
-    files: list[Path] = arguments.key or [key_folder() / f"{role}{PRIVATE_SUFFIX}"]
-    keys = [load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file)) for file in files]
-    replaces = None if arguments.replaces is None else utc_option("--replaces", arguments.replaces)
-    now = datetime.now(UTC)
-    try:
-        write_atomic(arguments.out, sign_time(keys, arguments.robot, now, replaces=replaces) + b"\n")
-    except OSError as error:
-        raise KeyFileError(f"{arguments.out}: cannot be written: {error.strerror}") from None
-    print(printable(f"{arguments.out}: states {utc_text(now)} for {arguments.robot}"))
-    print("next  physai flash HOST BUNDLE --time FILE, or on the robot: physai robot time --statement FILE")
     return 0
 
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.base.plugins import contributions
+from physai.sdk.cli.evidence import add_trust_argument, trusted_validators
+from physai.sdk.cli.key_files import key_folder
 
 if TYPE_CHECKING:
     from physai.sdk.bundle.manifest import Bundle
     from physai.sdk.evidence.verdict import Verdict
+    from physai.sdk.signing.keys import PublicKey, SigningKey
 
 RECORDS = "physai.verdict_records"
 """Entry-point group of functions that recompute a verdict from the record of its run."""
@@ -31,6 +34,7 @@ class Rederive(Protocol):
         robot: str | None,
         replays: int | None,
         device: str,
+        validators: tuple[PublicKey, ...],
         tell: Callable[[str], None],
     ) -> Verdict: ...
 
@@ -47,15 +51,17 @@ def add_record_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="`--device` of the validation (default: cpu)")
     parser.add_argument("--task", help="task file of the verdict, if the task is not built in")
     parser.add_argument("--robot-file", metavar="FILE", help="MJCF or URDF of the robot, if it is not built in")
+    add_trust_argument(parser)
 
 
-def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
-    """The verdict in a report folder, recomputed from its record.
+def rederived(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) -> Verdict:
+    """The verdict in a report folder, recomputed from its record by the validator with this key.
 
     Raises:
         PhysaiError: no verdict is given, the simulator is not installed, or the record gives another verdict.
     """
     from physai.sdk.bundle.archive import BundleError
+    from physai.sdk.signing.exam import JOURNAL_FILE, with_opened
 
     if arguments.verdict is None:
         raise BundleError("a validator signs a verdict: give --verdict DIR, a report folder of `physai sim validate`")
@@ -66,15 +72,19 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
             "a verdict is recomputed before it is signed, which needs the simulator: pip install 'physai-sdk[sim]'"
         )
     rederive: Rederive = next(iter(plugins.values())).load()
-    return rederive(
+    verdict = rederive(
         folder,
         bundle.members,
         task=arguments.task,
         robot=arguments.robot_file,
         replays=_replays(arguments.replay),
         device=arguments.device,
+        validators=(*trusted_validators(arguments.trust), key.public_key("validator")),
         tell=lambda text: print(text, file=sys.stderr) if sys.stderr.isatty() else None,
     )
+    if verdict.exam is None or verdict.exam.validator != key.key_id:
+        return verdict
+    return verdict.model_copy(update={"exam": with_opened(verdict.exam, key_folder() / JOURNAL_FILE)})
 
 
 def _replays(text: str) -> int | None:

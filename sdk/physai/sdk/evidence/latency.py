@@ -11,6 +11,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.contract.robot import Frozen, Label
 from physai.sdk.evidence.origin import Origin
+from physai.sdk.evidence.signature import EvidenceSignature
 from physai.sdk.evidence.verdict import Sha256
 
 MAX_EVIDENCE_BYTES = 64 << 20
@@ -41,11 +42,13 @@ class LatencyEvidence(Frozen):
     measured_at: Label = ""
     tick_s: Annotated[tuple[Annotated[float, Field(gt=0.0, le=100.0, allow_inf_nan=False)], ...], Field(min_length=1)]
     """Duration of each tick [s]."""
+    signature: EvidenceSignature | None = Field(default=None, exclude_if=lambda signature: signature is None)
+    """Of the validator who measured them; left out of the document if nobody signed."""
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the canonical JSON."""
-        return sha256_hex(canonical_json(self))
+        """SHA-256 of the canonical JSON without the signature."""
+        return sha256_hex(canonical_json(self.model_copy(update={"signature": None})))
 
     @model_validator(mode="after")
     def _is_bounded(self) -> Self:

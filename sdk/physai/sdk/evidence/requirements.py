@@ -68,6 +68,8 @@ class Requirements(Frozen):
     """SHA-256 of the accepted gate settings; `physai sim validate` prints the one it uses."""
     accept: Accepted = ("robot",)
     """Accepted origins of evidence."""
+    exam: Annotated[bool, Field(exclude_if=lambda exam: not exam)] = False
+    """Whether only the verdict of an exam counts, and none of a rehearsal; left out of the document if not."""
     unsafe_no_verdict: bool = False
     """Whether `physai flash --unsafe-no-verdict` may bring a bundle without a verdict; `physai robot install` on the
     robot itself may in any case."""
@@ -135,6 +137,12 @@ class Requirements(Frozen):
                 f"the gates ran under the settings {verdict.gates_sha256[:12]}, accepted are {accepted}: validate with "
                 "those, or the robot's owner adds these to its settings (gate_settings)",
                 Requirement.SETTINGS,
+            )
+        if self.exam and verdict.exam is None:
+            raise RequirementsError(
+                "the verdict is of a rehearsal, whose episodes everybody can know beforehand, this robot asks for an "
+                "exam: physai sim exam open, and validate with --exam",
+                Requirement.EVIDENCE,
             )
         evidence = verdict.evidence
         self._check_origin("twin", evidence.twin, robot)

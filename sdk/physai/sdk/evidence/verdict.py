@@ -19,6 +19,7 @@ from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.base.software import Software
 from physai.sdk.contract.robot import Finite, Frozen, Label, Name, require_unique
 from physai.sdk.contract.robot import Sha256 as Sha256
+from physai.sdk.evidence.exam import ExamFacts
 from physai.sdk.evidence.origin import Accepted, Origin
 from physai.sdk.evidence.preferences import Preferences
 
@@ -271,6 +272,8 @@ class Verdict(Frozen):
     """What the policy states of preferences that it learned from; left out if it states none."""
     software: Software | None = Field(default=None, exclude_if=lambda software: software is None)
     """What the policy was judged with."""
+    exam: ExamFacts | None = Field(default=None, exclude_if=lambda exam: exam is None)
+    """The exam whose episodes decided; left out for a rehearsal, whose episodes everybody can know beforehand."""
 
     @model_validator(mode="after")
     def _outcome_follows(self) -> Self:
@@ -306,6 +309,11 @@ class Verdict(Frozen):
         episodes = sum(gate.episodes for gate in examined)
         text = f"{count} of {len(examined)} gates pass" + (f" over {episodes} episodes" if episodes else "")
         return f"{text}; {NOT_APPLICABLE}: {', '.join(idle)}" if idle else text
+
+    @property
+    def episodes(self) -> str:
+        """Where its episodes come from, for people: `exam 2 of 3`, or `rehearsal`."""
+        return "rehearsal" if self.exam is None else self.exam.shown
 
     @property
     def sha256(self) -> str:

@@ -107,6 +107,8 @@ def _require_agreement(
 ) -> None:
     """Refuses to co-sign a verdict that differs from the validator's own."""
     differs = [name for name in _AGREED if getattr(existing.verdict, name) != getattr(verdict, name)]
+    if _exam(existing.verdict) != _exam(verdict):
+        differs.append("exam")
     if _decisions(existing.verdict) != _decisions(verdict):
         differs.append("gates")
     if robot is not None and robot != existing.robot:
@@ -117,6 +119,11 @@ def _require_agreement(
             f"the bundle's verdict is signed by {others} and differs from this one in {', '.join(differs)}; to replace "
             "it and drop their signatures: --replace"
         )
+
+
+def _exam(verdict: Verdict) -> str | None:
+    # Not how many were opened: each validator counts their own.
+    return None if verdict.exam is None else verdict.exam.id
 
 
 def _decisions(verdict: Verdict) -> list[tuple[str, VerdictOutcome, str]]:

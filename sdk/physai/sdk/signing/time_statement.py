@@ -3,7 +3,10 @@
 A robot stores a time floor, a time that has certainly passed; verdicts expire by the later of floor and clock. The
 clock advances the floor in bounded steps only, so that a clock that jumps ahead cannot expire every verdict for good. A
 statement signed by a validator or an owner advances it at once. Only owners can set it back, and the statement must
-name the current floor, which prevents replay.
+name the current floor.
+
+A robot counts how often it was set back, and accepts only statements that name its count. So each correction ends the
+statements before it for good: neither the wrong time nor its correction can be replayed.
 """
 
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.robot import Frozen
 from physai.sdk.evidence.origin import RobotName, is_unit_of
-from physai.sdk.evidence.verdict import Utc, utc_text
+from physai.sdk.evidence.verdict import Count, Utc, utc_text
 from physai.sdk.signing.attestation import (
     STATEMENT_TYPE,
     AttestationError,
@@ -48,6 +51,8 @@ class TimePredicate(Frozen):
     """A time that has passed."""
     replaces: Utc | None = None
     """The robot's current floor, if it is to be set back; None only advances it."""
+    corrections: Annotated[Count, Field(exclude_if=lambda corrections: corrections == 0)] = 0
+    """How often the robot had been set back before; left out of the document if never."""
 
 
 class TimeStatement(Frozen):
@@ -65,7 +70,14 @@ class TimeStatement(Frozen):
         return rfc8785.dumps(self.model_dump(mode="json", by_alias=True))
 
 
-def sign_time(keys: Sequence[SigningKey], robot: str, moment: datetime, *, replaces: datetime | None = None) -> bytes:
+def sign_time(
+    keys: Sequence[SigningKey],
+    robot: str,
+    moment: datetime,
+    *,
+    replaces: datetime | None = None,
+    corrections: int = 0,
+) -> bytes:
     """Creates a signed time statement.
 
     Args:
@@ -73,15 +85,18 @@ def sign_time(keys: Sequence[SigningKey], robot: str, moment: datetime, *, repla
         robot: a model or one unit of it.
         moment: the time, timezone-aware.
         replaces: the floor to set back.
+        corrections: how often the robot was set back before.
 
     Raises:
-        TimeStatementError: the robot's name is invalid.
+        TimeStatementError: the robot's name or the count is invalid.
     """
-    record = {"robot": robot, "time": utc_text(moment), "replaces": None if replaces is None else utc_text(replaces)}
+    before = None if replaces is None else utc_text(replaces)
+    record = {"robot": robot, "time": utc_text(moment), "replaces": before, "corrections": corrections}
     try:
         payload = TimeStatement(predicate=TimePredicate.model_validate(record)).encode()
     except ValidationError as error:
-        raise TimeStatementError(f"robot {robot!r}: {error.errors(include_url=False)[0]['msg']}") from None
+        first = error.errors(include_url=False)[0]
+        raise TimeStatementError(f"{first['loc'][0]} {first['input']!r}: {first['msg']}") from None
     first, *others = keys
     envelope = first.envelope(payload)
     for key in others:

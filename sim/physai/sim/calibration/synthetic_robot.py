@@ -19,6 +19,7 @@ from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
+from physai.sim.engines.mujoco import use_right_solver
 from physai.sim.logs.readers.table import ORIGIN_COLUMN
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
@@ -241,7 +242,7 @@ def _steps(time: Array, rng: np.random.Generator) -> Array:
 
 def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float], None]) -> Array:
     """Return true positions, velocities and actuator efforts at the samples, shape (3, n, J)."""
-    model: Any = robot.model
+    model: Any = use_right_solver(robot.model)
     data: Any = mujoco.MjData(model)
     joints = joint_ids(model)
     qpos = [int(model.jnt_qposadr[j]) for j in joints]

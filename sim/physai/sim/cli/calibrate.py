@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.evidence import add_signing_arguments, signing_key
 from physai.sim.cli.options import MAX_SEED, add_ray_argument, check_ray_option, progress_bar, require_range
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the split and the bootstrap (default: 0)")
     add_ray_argument(parser, "replay the alternatives to the twin on Ray, one per processor")
+    add_signing_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -99,13 +101,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Fits the twin, writes it and reports its credibility."""
     from physai.sim.calibration.calibrate import calibrate, split_logs, without_still
     from physai.sim.robots import load_robot
-    from physai.sim.twin.twin import save_twin
+    from physai.sim.twin.twin import save_twin, signed_twin
 
     # Check what will be written before a fit that takes minutes.
     output = writable(arguments.output)
     report = None if arguments.report is None else writable_folder(arguments.report)
     require_range("--seed", arguments.seed, 0, MAX_SEED)
     check_ray_option(arguments)
+    key = signing_key(arguments)
     robot = load_robot(arguments.robot)
     logs, named = _read(robot, arguments.logs, arguments.held_out, arguments.columns)
     if arguments.recorded_on is not None:
@@ -133,6 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
             folder=output.parent,
             report=report_progress,
         )
+    if key is not None:
+        result = replace(result, twin=signed_twin(result.twin, key))
     save_twin(result.twin, output)
     page = None if report is None else _write_page(result, report, str(arguments.output))
     credibility = result.twin.credible()
@@ -283,6 +288,7 @@ def _as_json(result: Calibration, output: Path, page: Path | None) -> dict[str, 
         "timing": twin.timing.model_dump(mode="json"),
         "notes": list(twin.notes),
         "origin": twin.origin.model_dump(mode="json"),
+        "signed_by": None if twin.signature is None else twin.signature.key_id,
     }
 
 
@@ -302,6 +308,10 @@ def _text(result: Calibration, output: Path, page: Path | None) -> Iterator[str]
     yield from (f"{label}: {text}" for label, text in motor_rows(twin))
     yield from (f"note: {note}" for note in twin.notes)
     yield f"twin    {output} ({twin.hash[:12]}), from {twin.origin}"
+    if twin.signature is not None:
+        yield f"signed  by {twin.signature.key_id[:16]}"
+    elif twin.origin.kind == "robot":
+        yield "signed  by nobody: gates take its origin for unknown; sign it with --key (physai keys init makes one)"
     if page is not None:
         yield f"report  {page}"
 

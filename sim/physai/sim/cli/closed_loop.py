@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.evidence import add_signing_arguments, add_trust_argument, signing_key, trusted_validators
 from physai.sim.cli.options import MAX_SEED, progress_bar, require_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from physai.sdk.signing.keys import SigningKey
     from physai.sim.calibration.closed_loop.closed_loop import ClosedLoopResult
     from physai.sim.logs import RobotLog
     from physai.sim.robots import Robot
     from physai.sim.twin.closed_loop import ClosedLoopTest
+    from physai.sim.twin.twin import Twin
 
 REPORT_FILE = "closed-loop.html"
 
@@ -55,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, default=120, help="draws of the twin's parameters (default: 120)")
     parser.add_argument("--report", metavar="DIR", type=Path, help=f"folder to write {REPORT_FILE} to")
     parser.add_argument("--seed", type=int, default=0, help="seed of draws and episodes (default: 0)")
+    add_signing_arguments(parser)
+    add_trust_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -66,12 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.logs import read_logs
     from physai.sim.policies.onnx import OnnxPolicy, read_policy
     from physai.sim.policies.resolve import find_origin, find_policy
-    from physai.sim.twin.twin import load_twin, moved_twin, save_twin
+    from physai.sim.twin.twin import load_twin, moved_twin, save_twin, signed_twin
 
     output = writable(arguments.output or arguments.twin)
     report = None if arguments.report is None else writable_folder(arguments.report)
     require_range("--seed", arguments.seed, 0, MAX_SEED)
     twin = load_twin(arguments.twin)
+    key = _key(twin, arguments)
     path = find_policy(arguments.policy)
     data = read_policy(path)
     task = find_origin(path, task=arguments.task, robot=arguments.robot).load()
@@ -93,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
             tell=lambda share: bar.update(line, completed=share),
         )
     tested = moved_twin(with_record(twin, result.record), output.parent)
+    if key is not None:
+        tested = signed_twin(tested, key)
     save_twin(tested, output)
     page = None if report is None else _write_page(result, report, str(arguments.twin))
     if arguments.json:
@@ -103,6 +111,20 @@ def run(arguments: argparse.Namespace) -> int:
         colour = {"reproduced": "green", "contradicted": "red"}.get(verdict, "yellow")
         print(f"{styled(verdict, colour, sys.stdout)}: {printable(result.record.describe())}")
     return 0 if result.record.verdict == "reproduced" else 1
+
+
+def _key(twin: Twin, arguments: argparse.Namespace) -> SigningKey | None:
+    """The key that signs the tested twin; None for a twin that is not signed: nobody knows where it came from."""
+    from physai.sdk.signing.evidence import is_vouched
+
+    key = signing_key(arguments)
+    if key is None:
+        return None
+    known = (*trusted_validators(arguments.trust), key.public_key("validator"))
+    if is_vouched("twin", twin.signed_hash, twin.signature, known):
+        return key
+    print("not signed: no validator that you trust signed this twin; calibrate it from its recordings", file=sys.stderr)
+    return None
 
 
 def _warn_of_defects(logs: tuple[RobotLog, ...], robot: Robot) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, closed_loop, excite, rank, record, replay, ros, serve, tokens, validate
+from physai.sim.cli import calibrate, closed_loop, exam, excite, rank, record, replay, ros, serve, tokens, validate
 
 _VERBS = {
     "record": record.command,
@@ -13,6 +13,7 @@ _VERBS = {
     "replay": replay.command,
     "excite": excite.command,
     "closed-loop": closed_loop.command,
+    "exam": exam.command,
     "validate": validate.command,
     "rank": rank.command,
     "serve": serve.command,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.evidence import add_trust_argument, trusted_validators
+from physai.sdk.cli.key_files import default_trust
 from physai.sim.cli.options import add_device_argument, add_worker_arguments, check_worker_options, require_range
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="robot",
         help="also accept evidence of these origins: stand-in, computer, unknown; robots reject it by default",
     )
+    add_trust_argument(parser)
     parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy that it must not underperform")
     parser.add_argument(
         "--reference",
@@ -59,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="DIR", help="folder for the report (default: `validation`, next to the policy)"
     )
     add_worker_arguments(parser)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
+    episodes = parser.add_mutually_exclusive_group()
+    episodes.add_argument("--seed", type=int, default=0, help="seed of the episodes of a rehearsal (default: 0)")
+    episodes.add_argument("--exam", type=Path, metavar="FILE", help="play the episodes of this opened exam")
     add_device_argument(parser)
     parser.add_argument(
         "--server", metavar="URL", help="validate in this service of `physai sim serve`; token in PHYSAI_TOKEN"
@@ -71,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Validates the policy; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE or invalid input."""
     from physai.sdk.evidence.latency import load_evidence
     from physai.sdk.evidence.origin import parse_accepted
+    from physai.sdk.signing.exam import load_exam
     from physai.sim.gates.settings import GateSettings, load_gates
     from physai.sim.policies.devices import choose_policy_device
     from physai.sim.report.validation import REPORT_FOLDER, ValidationOptions, validate
@@ -89,10 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
         robot=arguments.robot,
         settings=GateSettings() if arguments.gates is None else load_gates(arguments.gates),
         accept=parse_accepted(arguments.accept, option="--accept"),
+        validators=trusted_validators(arguments.trust),
         latency=None if arguments.latency is None else load_evidence(arguments.latency),
         baseline=arguments.baseline,
         reference=arguments.reference,
         seed=arguments.seed,
+        exam=None if arguments.exam is None else load_exam(arguments.exam),
         jobs=arguments.jobs,
         ray=arguments.ray,
         device=device,
@@ -129,6 +137,8 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         robot=None if arguments.robot is None else Path(arguments.robot),
         gates=arguments.gates,
         latency=arguments.latency,
+        exam=arguments.exam,
+        trust=arguments.trust or (default_trust() if default_trust().exists() else None),
         reference=arguments.reference,
         options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
         access_token=os.environ.get("PHYSAI_TOKEN"),
@@ -226,6 +236,7 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
         lines.append(f"\n{', '.join(summary.waiting)}: would pass in a credible twin")
     evidence = verdict.evidence
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
+    lines.append(f"episodes  {verdict.episodes}")
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")
     lines.append(f"run       {verdict.run or 'unknown: the policy names none'}")

@@ -20,6 +20,8 @@ def validate_on_server(
     robot: Path | None = None,
     gates: Path | None = None,
     latency: Path | None = None,
+    exam: Path | None = None,
+    trust: Path | None = None,
     reference: Path | None = None,
     options: Mapping[str, Any],
     access_token: str | None = None,
@@ -37,6 +39,8 @@ def validate_on_server(
         robot: file of the policy's robot, if it is not built in.
         gates: gate settings.
         latency: tick durations measured on the target computer.
+        exam: opened exam whose episodes are played; None for a rehearsal.
+        trust: trust file whose validators may have signed twin and tick times.
         reference: policy that it was fine-tuned from by preferences; None for the one in its run folder.
         options: `task`, `seed` and `accept` as for `physai sim validate`.
         access_token: token of the service, if it needs one.
@@ -58,6 +62,8 @@ def validate_on_server(
         "twin": twin,
         "gates": gates,
         "latency": latency,
+        "exam": exam,
+        "trust": trust,
     }
     # The golden outputs are optional; everything else that was named must exist.
     uploads = {

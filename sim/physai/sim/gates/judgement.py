@@ -66,6 +66,7 @@ def judge(
         run=context.subject.run,
         preferences=context.subject.preferences,
         software=running_software(),
+        exam=None if context.subject.exam is None else context.subject.exam.facts,
     )
 
 
@@ -73,9 +74,9 @@ def _evidence(context: Context, gates: Mapping[str, Gate]) -> Evidence:
     latency = gates.get("latency")
     ticks = latency.evidence if isinstance(latency, LatencyGate) else None
     return Evidence(
-        twin=context.subject.twin.origin,
+        twin=context.twin_origin,
         kinds=context.subject.twin.evidence_kinds,
-        latency=Origin() if ticks is None else ticks.origin,
+        latency=Origin() if ticks is None else context.latency_origin(ticks),
         latency_sha256=None if ticks is None else ticks.sha256,
         accepted=context.accept,
     )

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
-from physai.sdk.evidence.origin import OriginKind, parse_accepted
+from physai.sdk.evidence.origin import Origin, OriginKind, parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, load_verdict
 from physai.sdk.onnx.device import PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
+from physai.sdk.signing.evidence import EvidenceFile, unsigned_remedy
+from physai.sdk.signing.exam import load_exam
+from physai.sdk.signing.keys import PublicKey
 from physai.sim.gates.checks.gate import Context
 from physai.sim.gates.execution.batch import Arm, Batch, BatchResult
 from physai.sim.gates.execution.store import Store
@@ -39,7 +42,7 @@ FOLDER = "record"
 REPLAYS = 3
 """Batches replayed before a verdict is signed."""
 
-_INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE = "inputs.json", "twin.json", "latency.json"
+_INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE, _EXAM_FILE = "inputs.json", "twin.json", "latency.json", "exam.json"
 _COMPARED: dict[Arm, str] = {"baseline": "baseline.onnx", "reference": "reference.onnx"}
 """Files of policies that are not in the bundle."""
 _MAX_INPUTS_BYTES = 1 << 18
@@ -72,6 +75,8 @@ def write_record(report: Path, store: Store, context: Context, evidence: Latency
         save_twin(subject.twin, store.folder / _TWIN_FILE)
         if evidence is not None:
             save_evidence(evidence, store.folder / _LATENCY_FILE)
+        if subject.exam is not None:
+            write_atomic(store.folder / _EXAM_FILE, subject.exam.encode())
         for arm, name in _COMPARED.items():
             if arm in subject.arms:
                 write_atomic(store.folder / name, subject.arms[arm])
@@ -88,6 +93,7 @@ def rederive(
     robot: str | None = None,
     replays: int | None = REPLAYS,
     device: str = "cpu",
+    validators: tuple[PublicKey, ...] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """Derive the verdict of a report folder again from its record, for the policies of a bundle.
@@ -99,10 +105,12 @@ def rederive(
         robot: built-in name, MJCF or URDF file given by the user.
         replays: number of batches to replay; None for all.
         device: what computes the policies, given by the user as for `choose_policy_device`; must be that of the run.
+        validators: validators whose signatures vouch for a robot's twin and tick times.
         tell: called with a line of progress.
 
     Raises:
         RecordError: the record is missing, a replayed batch differs, or the verdict differs.
+        ExamError: the exam is of something else, or of a validator who is not trusted.
         DeviceError: this machine lacks the device.
         PhysaiError: the record is malformed.
     """
@@ -119,12 +127,16 @@ def rederive(
             f"{folder}: no record of the run; sign on the computer that validated, with the folder that "
             "`physai sim validate` wrote"
         )
-    context, evidence = _context(folder, members, stated, task, robot, here)
+    context, evidence = _context(folder, members, stated, task, robot, here, validators)
     for data in context.subject.arms.values():
         try_policy(data, source=str(report))
     store = _Recorded(folder, len(list(folder.glob("*.npz"))), batches=[])
     tell("deriving the verdict from the recorded episodes")
     gates = all_gates(evidence)
+    _require_vouched(stated, context, evidence)
+    if (exam := context.subject.exam) is not None:
+        exam.require_signed(validators)
+        exam.require_subject(context.examined)
     findings = find_all(context, gates, report, jobs=1, progress=lambda lines: None, store=store)
     derived = judge(context, gates, findings, None)
     _compare(stated, derived)
@@ -159,6 +171,7 @@ def _context(
     task: str | None,
     robot: str | None,
     device: PolicyDevice,
+    validators: tuple[PublicKey, ...],
 ) -> tuple[Context, LatencyEvidence | None]:
     inputs = _inputs(folder / _INPUTS_FILE)
     source = str(folder / _INPUTS_FILE)
@@ -176,13 +189,14 @@ def _context(
         twin=load_twin(folder / _TWIN_FILE),
         arms=arms,
         seed=inputs["seed"],
+        exam=load_exam(folder / _EXAM_FILE) if (folder / _EXAM_FILE).is_file() else None,
         golden=members.get(GOLDEN_FILE),
         device=device,
         preferences=stated_preferences(arms, source=str(folder.parent)),
     )
     accept: tuple[OriginKind, ...] = parse_accepted(",".join(inputs["accept"]), option=source)
     settings = parse_gates(inputs["gates"], source=source)
-    return Context(subject, settings, accept), load_evidence(latency) if latency.is_file() else None
+    return Context(subject, settings, accept, validators), load_evidence(latency) if latency.is_file() else None
 
 
 def _arms(members: Mapping[str, bytes], sha256: str, *, compared: bool) -> dict[Arm, bytes]:
@@ -231,6 +245,18 @@ def _read(path: Path, limit: int) -> bytes:
     if not len(data) <= limit:
         raise RecordError(f"{path}: more than {limit} bytes")
     return data
+
+
+def _require_vouched(stated: Verdict, context: Context, ticks: LatencyEvidence | None) -> None:
+    """Raise RecordError if the verdict counts on evidence of a robot that no validator known here signed."""
+    found = {"twin": context.twin_origin, "latency": None if ticks is None else context.latency_origin(ticks)}
+    for what in get_args(EvidenceFile):
+        origin: Origin = getattr(stated.evidence, what)
+        if origin.kind == "robot" and (found[what] or Origin()).kind == "unknown":
+            raise RecordError(
+                f"{VERDICT_FILE} states that the {what} is from {origin}, but no validator that you trust signed it: "
+                f"{unsigned_remedy(what)}, and validate again"
+            )
 
 
 def _compare(stated: Verdict, derived: Verdict) -> None:

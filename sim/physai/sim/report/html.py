@@ -187,6 +187,7 @@ def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
         ("twin", page.twin),
         ("twin hash", verdict.twin_hash),
         ("gates SHA-256", verdict.gates_sha256),
+        ("episodes", verdict.episodes),
         ("twin from", str(verdict.evidence.twin)),
         ("latency from", str(verdict.evidence.latency)),
         ("verdict SHA-256", verdict.sha256),

@@ -14,6 +14,8 @@ from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
 from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import PolicyError
+from physai.sdk.signing.exam import Exam
+from physai.sdk.signing.keys import PublicKey
 from physai.sim.gates.checks.gate import Context, GateFinding
 from physai.sim.gates.execution.store import Store
 from physai.sim.gates.execution.subject import ValidationSubject, open_subject
@@ -48,12 +50,17 @@ class ValidationOptions:
     settings: GateSettings = field(default_factory=GateSettings)
     accept: tuple[OriginKind, ...] = ("robot",)
     """Origins of evidence that may let a gate pass."""
+    validators: tuple[PublicKey, ...] = ()
+    """Validators whose signatures vouch for a robot's twin and tick times; without one their origin is unknown."""
     latency: LatencyEvidence | None = None
     baseline: Path | None = None
     """Older policy that this one must not be inferior to."""
     reference: Path | None = None
     """Policy that this one was fine-tuned from by preferences; None for that in its run folder."""
     seed: int = 0
+    """Seed of the episodes of a rehearsal."""
+    exam: Exam | None = None
+    """Exam whose episodes are played; None for a rehearsal."""
     jobs: int | None = 1
     """Workers; the verdict does not depend on their number. None for one, with Ray for one per processor."""
     ray: str | None = None
@@ -91,9 +98,12 @@ def validate(
     """
     options = options or ValidationOptions()
     path = Path(policy)
-    subject = _open(path, twin, options)
+    context = open_validation(path, twin, options)
+    subject = context.subject
+    if options.exam is not None:
+        options.exam.require_subject(context.examined)
     folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
-    context, gates = Context(subject, options.settings, options.accept), all_gates(options.latency)
+    gates = all_gates(options.latency)
     store = Store.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(
@@ -109,7 +119,8 @@ def validate(
 def _no_progress(lines: Sequence[ProgressLine]) -> None: ...
 
 
-def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> ValidationSubject:
+def open_validation(policy: Path, twin: Twin | None, options: ValidationOptions) -> Context:
+    """Read what is validated; `validate` describes the arguments and errors."""
     path = find_policy(policy)
     origin = find_origin(path, task=options.task, robot=options.robot)
     twin = nominal_twin(origin.load().robot) if twin is None else twin
@@ -120,6 +131,7 @@ def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> Valida
         baseline=options.baseline,
         reference=options.reference,
         seed=options.seed,
+        exam=options.exam,
         device=options.device,
     )
     for data in subject.arms.values():
@@ -129,7 +141,7 @@ def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> Valida
             try_policy(data, source=str(path))
     # A quantised policy of another run is refused before hours of simulation.
     _ = subject.run
-    return subject
+    return Context(subject, options.settings, options.accept, options.validators)
 
 
 def _report_folder(folder: Path) -> Path:

@@ -18,7 +18,10 @@ from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.base.software import Software
 from physai.sdk.evidence.origin import Origin, combine_origins
+from physai.sdk.evidence.signature import EvidenceSignature
 from physai.sdk.evidence.verdict import EvidenceKind
+from physai.sdk.signing.evidence import sign_evidence
+from physai.sdk.signing.keys import SigningKey
 from physai.sim.robots import Robot, load_robot, robot_names
 from physai.sim.robots.spec import joint_actuator
 from physai.sim.twin.closed_loop import MAX_RECORDS, ClosedLoop, contradictions
@@ -59,6 +62,8 @@ class Twin(TwinRecord):
     """What it was calibrated with; None for twins of older versions, and those that were not calibrated."""
     seed: Annotated[int | None, Field(ge=0, lt=2**53, exclude_if=lambda seed: seed is None)] = None
     """Seed of the calibration."""
+    signature: Annotated[EvidenceSignature | None, Field(exclude_if=lambda signature: signature is None)] = None
+    """Of the validator who fitted it, over `signed_hash`; not part of `hash`."""
 
     @property
     def origin(self) -> Origin:
@@ -88,8 +93,18 @@ class Twin(TwinRecord):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical JSON of all fields, 64 hexadecimal digits."""
-        return hashlib.sha256(rfc8785.dumps(_plain(self))).hexdigest()
+        """SHA-256 of the canonical JSON of all fields but the signature, 64 hexadecimal digits."""
+        return hashlib.sha256(rfc8785.dumps(_plain(replace(self, signature=None)))).hexdigest()
+
+    @property
+    def signed_hash(self) -> str:
+        """`hash` without the path of the robot's file, which changes as the twin moves; `model_sha256` names it."""
+        own = self.open_loop_hash
+        records = tuple(
+            record.model_copy(update={"twin_sha256": "0" * 64}) if record.twin_sha256 == own else record
+            for record in self.closed_loop
+        )
+        return replace(self, robot="-", closed_loop=records).hash
 
     def nominal(self) -> Robot:
         """Return the robot before the fit.
@@ -287,6 +302,11 @@ def save_twin(twin: Twin, path: str | Path) -> None:
         write_atomic(Path(path), rfc8785.dumps({**_plain(twin), "hash": twin.hash}) + b"\n")
     except OSError as error:
         raise TwinError(f"cannot write {path}: {error.strerror}") from error
+
+
+def signed_twin(twin: Twin, key: SigningKey) -> Twin:
+    """Return a twin with a validator's signature; sign only what you derived from recordings yourself."""
+    return replace(twin, signature=sign_evidence(key, "twin", twin.signed_hash))
 
 
 def load_twin(path: str | Path) -> Twin:

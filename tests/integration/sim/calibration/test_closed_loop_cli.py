@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from tests.support.closed_loop_runs import HiddenRobot, recorded_runs_of
 from tests.support.fixtures_gates import TASK_FILE, spring_policy
+from tests.support.vouching import VALIDATORS, keep_keys, vouched_twin
 
 from physai.sdk.cli.main import main
+from physai.sdk.signing.evidence import is_vouched
 from physai.sim.calibration.synthetic_robot import SyntheticRecording, write_columns, write_recording
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.record import FittedParameter, SensorNoise, Timing
-from physai.sim.twin.twin import Twin, load_twin, nominal_twin, save_twin
+from physai.sim.twin.twin import Twin, load_twin, moved_twin, nominal_twin, save_twin
 
 TASK = load_task(str(TASK_FILE))
 TRUTH = HiddenRobot(values={"cart.mass": 2.1, "rail.friction": 1.0})
@@ -71,6 +73,23 @@ def run(folder: Path, twin_file: Path, *more: str, policy: str = "policy.onnx") 
     logs = [str(path) for path in sorted(folder.glob("run*.csv"))]
     options = ["--task", str(TASK_FILE), "--draws", "60", *more]
     return main(["sim", "closed-loop", str(twin_file), str(folder / policy), *logs, *options])
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_test_vouches_for_no_twin_of_unknown_origin(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], signed: bool
+) -> None:
+    """Else who edits a twin lets the validator test it, and has it signed."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    keep_keys(tmp_path / "config")
+    (tmp_path / "out").mkdir()
+    made = moved_twin(twin(2.1), tmp_path)
+    save_twin(vouched_twin(made) if signed else made, tmp_path / "twin.json")
+    run(folder, tmp_path / "twin.json", "-o", str(tmp_path / "out" / "twin.json"))
+    tested = load_twin(tmp_path / "out" / "twin.json")
+    assert len(tested.closed_loop) == 1
+    assert is_vouched("twin", tested.signed_hash, tested.signature, VALIDATORS) is signed
+    assert ("not signed: no validator that you trust signed this twin" in capsys.readouterr().err) is not signed
 
 
 def test_a_right_twin_gets_a_record_and_a_page(

@@ -1,5 +1,13 @@
 """Fixtures of these tests; see `tests.support.fixtures_gates`."""
 
-from tests.support.fixtures_gates import bench, credible_twin, evidence_fixture, find_fixture, task, write_policy
+from tests.support.fixtures_gates import (
+    bench,
+    credible_twin,
+    evidence_fixture,
+    find_fixture,
+    own_keys,
+    task,
+    write_policy,
+)
 
-__all__ = ["bench", "credible_twin", "evidence_fixture", "find_fixture", "task", "write_policy"]
+__all__ = ["bench", "credible_twin", "evidence_fixture", "find_fixture", "own_keys", "task", "write_policy"]

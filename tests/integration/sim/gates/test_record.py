@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.support import hanging_policy
+from tests.support.vouching import VALIDATORS
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import MissingExtraError, TaskError
@@ -18,15 +20,18 @@ from physai.sdk.evidence.preferences import StatedPreferencesError
 from physai.sdk.evidence.verdict import Verdict, load_verdict, save_verdict
 from physai.sdk.onnx import trial as onnx_trial
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.signing.keys import SigningKey
 from physai.sim.cli import validate
 from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.gates.execution.subject import QUANTISED_FILE
-from physai.sim.gates.record import FOLDER, RecordError, rederive
+from physai.sim.gates.record import FOLDER, RecordError
+from physai.sim.gates.record import rederive as rederive_for
 from physai.sim.twin.twin import Twin, save_twin
 
 TASK = str(Path(__file__).parents[3] / "support" / "pusher_task.py")
 GATES = "engine: {episodes: 8}\nfalsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}\n"
 Writer = Callable[..., Path]
+rederive = partial(rederive_for, validators=VALIDATORS)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +82,15 @@ def test_an_untouched_record_bears_its_verdict_out(write_policy: Writer, run: Ca
     policy = write_policy()
     report = run(policy)
     assert rederive(report, members_of(policy), task=TASK, replays=None) == load_verdict(report)
+
+
+def test_who_signs_knows_who_vouched_for_the_evidence(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    policy = write_policy()
+    report = run(policy)
+    assert (load_verdict(report).evidence.twin.kind, load_verdict(report).evidence.latency.kind) == ("robot", "robot")
+    for strangers in ((), (SigningKey.generate().public_key("validator"),)):
+        with pytest.raises(RecordError, match="the twin is from the robot pusher, but no validator that you trust"):
+            rederive_for(report, members_of(policy), task=TASK, replays=1, validators=strangers)
 
 
 def test_a_graph_quantised_after_the_run_leaves_its_verdict_as_it_is(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.support.vouching import vouched_ticks
 
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin
@@ -52,7 +53,7 @@ def quiet(lines: Sequence[ProgressLine]) -> None:
 
 
 def ticks(subject: ValidationSubject) -> LatencyEvidence:
-    return LatencyEvidence(
+    evidence = LatencyEvidence(
         policy_sha256=subject.policy_sha256,
         contract_fingerprint=subject.task.contract.fingerprint,
         origin=Origin(kind="robot", robot=subject.task.contract.robot.name),
@@ -60,6 +61,7 @@ def ticks(subject: ValidationSubject) -> LatencyEvidence:
         runtime="none",
         tick_s=(0.001,) * 10_000,
     )
+    return vouched_ticks(evidence)
 
 
 def validated(

@@ -107,9 +107,40 @@ def test_the_way_back_after_a_statement_that_was_wrong(site: Site, now: datetime
         site.agent.install(site.bundles[1])
     back = sign_time([site.workshop.owner], ROBOT, now, replaces=floor(site))
     assert site.agent.set_time(back) == utc_text(now)
-    with pytest.raises(TimeStatementError, match="this robot's floor is"):
+    with pytest.raises(TimeStatementError, match=r"set back 0 times, this one's was 1 times.*--corrections 1"):
         site.agent.set_time(back)
     site.agent.install(site.bundles[1])
+
+
+def test_a_wrong_time_and_its_correction_replayed_in_turn_bring_no_expired_verdict_back(
+    site: Site, now: datetime
+) -> None:
+    """Both are signed and both are old: whoever kept them must not be able to go through them again."""
+    shop = site.workshop
+    wrong = sign_time([shop.validator], ROBOT, now + FAR)
+    site.agent.set_time(wrong)
+    back = sign_time([shop.owner], ROBOT, now, replaces=floor(site))
+    site.agent.set_time(back)
+    late = now + timedelta(days=400)
+    assert site.agent.set_time(sign_time([shop.validator], ROBOT, late, corrections=1)) == utc_text(late)
+    for statement in (wrong, back, wrong):
+        with pytest.raises(TimeStatementError, match="was set back 0 times, this one's was 1 times"):
+            site.agent.set_time(statement)
+    assert floor(site) == late
+    with pytest.raises(VerificationError) as refused:
+        site.agent.install(site.bundles[1])
+    assert refused.value.rule is Rule.EXPIRED
+    # The way back stays open, each time once.
+    site.agent.set_time(sign_time([shop.validator], ROBOT, now + FAR, corrections=1))
+    again = sign_time([shop.owner], ROBOT, late, replaces=floor(site), corrections=1)
+    assert site.agent.set_time(again) == utc_text(late)
+    assert site.agent.store.state().corrections == 2
+
+
+@pytest.mark.parametrize("corrections", [-1, 10**10])
+def test_counts_that_are_none(now: datetime, corrections: int) -> None:
+    with pytest.raises(TimeStatementError, match="corrections"):
+        sign_time([SigningKey.generate()], ROBOT, now, corrections=corrections)
 
 
 class Clocks(RuleBasedStateMachine):

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,14 @@ from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
 from physai.sdk.cli import verdicts
+from physai.sdk.cli.evidence import trusted_validators
 from physai.sdk.cli.parser import Parser
+from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
+from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import load_verdict, save_verdict, utc_text
+from physai.sdk.signing.evidence import vouched_origin
+from physai.sdk.signing.exam import JOURNAL_FILE, ExamSubject, open_exam
+from physai.sdk.signing.keys import load_private_key
 from physai.sdk.signing.trust_file import SignedTrust
 
 Workshop = Any
@@ -39,6 +46,26 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+def test_ticks_are_signed_by_who_measured_them(say: Say, tmp_path: Path) -> None:
+    of = Origin(kind="robot", robot="arm/one")
+    ticks = LatencyEvidence(
+        policy_sha256="a" * 64, contract_fingerprint="b" * 64, origin=of, device="bench", runtime="none", tick_s=(0.1,)
+    )
+    save_evidence(ticks, tmp_path / "latency.json")
+    with pytest.raises(PhysaiError, match=r"validator.key: cannot be read"):
+        say("keys", "ticks", "latency.json")
+    say("keys", "init")
+    with pytest.raises(PhysaiError, match="is a publisher's key, but a validator's key is needed"):
+        say("keys", "ticks", "latency.json", "--key", tmp_path / "config/physai/keys/publisher.key")
+    assert "1 ticks from the robot arm/one, signed by" in say("keys", "ticks", "latency.json")[1]
+    signed = load_evidence(tmp_path / "latency.json")
+    known = trusted_validators(None)
+    assert (signed.sha256, len(known)) == (ticks.sha256, 1)
+    assert vouched_origin(of, "latency", signed.sha256, signed.signature, known) == of
+    say("keys", "revoke", known[0].key_id, "--reason", "lost")
+    assert vouched_origin(of, "latency", signed.sha256, signed.signature, trusted_validators(None)).kind == "unknown"
+
+
 @pytest.fixture
 def export(tmp_path: Path, workshop: Workshop) -> Path:
     folder = tmp_path / "run" / "export"
@@ -59,8 +86,6 @@ def verdict(
     tmp_path: Path, workshop: Workshop, make_verdict: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A verdict on the exported policy, made a moment ago; in the simulator's place, it is derived by reading it."""
-    from datetime import UTC, datetime
-
     made = make_verdict(workshop.unsigned(), created=utc_text(datetime.now(UTC)))
     save_verdict(made, tmp_path / "verdict.json")
 
@@ -299,3 +324,29 @@ def test_bad_keys_input_is_one_message(say: Say, words: list[str], message: str)
     say("keys", "init")
     with pytest.raises(PhysaiError, match=message):
         say("keys", *words)
+
+
+def test_a_signed_verdict_says_how_many_exams_were_opened(
+    say: Say, export: Path, folder: Path, verdict: Path, workshop: Workshop
+) -> None:
+    say("keys", "init")
+    say("bundle", "pack", export, "--sign", "-o", "it.physai")
+    rehearsal = load_verdict(verdict)
+    subject = ExamSubject(
+        policies={"policy": rehearsal.policy_sha256},
+        contract=rehearsal.contract_fingerprint,
+        twin=rehearsal.twin_hash,
+        settings=rehearsal.gates_sha256,
+    )
+    key, now = load_private_key(folder / "validator.key"), datetime.now(UTC)
+    exams = [open_exam(subject, key, folder / JOURNAL_FILE, now=now) for _ in range(3)]
+    save_verdict(rehearsal.model_copy(update={"exam": exams[1].facts}), verdict)
+    say("bundle", "sign", "it.physai", "--verdict", verdict)
+    assert ", exam 2 of 3" in say("bundle", "inspect", "it.physai")[1]
+    # Whoever loses the count cannot say it.
+    (folder / JOURNAL_FILE).write_bytes(b"")
+    with pytest.raises(PhysaiError, match="does not have the exam"):
+        say("bundle", "sign", "it.physai", "--verdict", verdict, "--replace")
+    save_verdict(rehearsal, verdict)
+    say("bundle", "sign", "it.physai", "--verdict", verdict, "--replace")
+    assert ", rehearsal" in say("bundle", "inspect", "it.physai")[1]

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.vouching import VALIDATOR, VALIDATORS, keep_keys
 
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.origin import Origin
+from physai.sdk.signing.evidence import is_vouched
 from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.sim.logs import LogError, read_log
 from physai.sim.logs.readers.table import ColumnStream, Table
@@ -123,8 +125,9 @@ def test_nobody_calls_a_stand_in_a_robot(recordings: Path, tmp_path: Path, capsy
 
 
 def test_a_robots_recordings_are_named_by_who_calibrates(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And sign their twin, with the key that they have for verdicts."""
     for number in range(3):
         lines = (recordings / f"{number}.csv").read_text().splitlines()
         (tmp_path / f"{number}.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
@@ -132,7 +135,15 @@ def test_a_robots_recordings_are_named_by_who_calibrates(
     assert calibrated(tmp_path, tmp_path / "twin.json", "--recorded-on", "go2/one") == 2
     assert "the robot is a cartpole; give cartpole/UNIT" in capsys.readouterr().err
     assert calibrated(tmp_path, tmp_path / "twin.json", "--recorded-on", "cartpole/lab-1") in (0, 1)
-    assert load_twin(tmp_path / "twin.json").origin == Origin(kind="robot", robot="cartpole/lab-1")
+    twin = load_twin(tmp_path / "twin.json")
+    assert (twin.origin, twin.signature) == (Origin(kind="robot", robot="cartpole/lab-1"), None)
+    assert "by nobody: gates take its origin for unknown" in capsys.readouterr().out
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    keep_keys(tmp_path / "config")
+    assert calibrated(tmp_path, tmp_path / "twin.json", "--recorded-on", "cartpole/lab-1") in (0, 1)
+    twin = load_twin(tmp_path / "twin.json")
+    assert is_vouched("twin", twin.signed_hash, twin.signature, VALIDATORS)
+    assert f"signed  by {VALIDATOR.key_id[:16]}" in capsys.readouterr().out
 
 
 def test_equal_twins_of_other_origin_have_other_hashes() -> None:

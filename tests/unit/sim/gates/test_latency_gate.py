@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.vouching import vouched_ticks
 
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
 from physai.sdk.evidence.latency import EvidenceError, LatencyEvidence, load_evidence, save_evidence
@@ -72,7 +73,7 @@ def test_what_the_runtime_writes_is_evidence(bench: Any, write_policy: Callable[
         recorded_on=f"robot {context.subject.task.contract.robot.name}/unit-1",
     )
     file = path.parent / "ticks.json"
-    save_evidence(candidate.latency_evidence((0.002,) * 10_000, "dds"), file)
+    save_evidence(vouched_ticks(candidate.latency_evidence((0.002,) * 10_000, "dds")), file)
     assert find(LatencyGate(load_evidence(file)), context).outcome is VerdictOutcome.PASS
 
 

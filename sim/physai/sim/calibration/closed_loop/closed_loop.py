@@ -180,7 +180,8 @@ def with_record(twin: Twin, record: ClosedLoop) -> Twin:
         for old in twin.closed_loop
         if old.policy_sha256 != record.policy_sha256 or not {log.sha256 for log in old.logs} <= tested
     ]
-    return replace(twin, closed_loop=(*kept, record))
+    # A signature is of the twin without it.
+    return replace(twin, closed_loop=(*kept, record), signature=None)
 
 
 def _planned(task: Task, logs: Sequence[RobotLog]) -> float:

@@ -11,7 +11,7 @@ from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
 from physai.sim.gates.checks.success import NEXT_STEP
-from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, BatchResult, seeds_of, stream_seed
+from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, BatchResult, seeds_of
 from physai.sim.stats.statistics import clopper_pearson
 from physai.sim.twin.conditions import Condition
 from physai.sim.twin.models import covariance_root
@@ -184,7 +184,7 @@ def _search(
     # CMA-ES: Hansen, Ostermeier, Completely derandomized self-adaptation in evolution strategies, Evolutionary
     # Computation 9, 2001.
     settings = context.settings.falsification
-    stream = stream_seed(TUNING_STREAM, context.subject.seed)
+    stream = context.subject.stream(TUNING_STREAM)
     # cmaes requires at least two dimensions; an additional one is ignored.
     space = max(2, region.dimension)
     # A standard normal sample has norm √space, so the first generation lies at about 0.6 of the radius.

@@ -8,9 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
+from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import NOT_APPLICABLE, Cause, Measurement, SeedRange, VerdictOutcome
 from physai.sdk.safety import Reason
+from physai.sdk.signing.evidence import EvidenceFile, unsigned_remedy, vouched_origin
+from physai.sdk.signing.exam import ExamSubject
+from physai.sdk.signing.keys import PublicKey
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.execution.batch import (
     VERDICT_STREAM,
@@ -20,7 +26,6 @@ from physai.sim.gates.execution.batch import (
     EngineName,
     joined,
     seeds_of,
-    stream_seed,
 )
 from physai.sim.gates.execution.rollout import EFFORT, POSITION, SPEED
 from physai.sim.gates.execution.subject import ValidationSubject
@@ -109,6 +114,8 @@ class Context:
     settings: GateSettings
     accept: tuple[OriginKind, ...] = ("robot",)
     """Origins of evidence that may let a gate pass."""
+    validators: tuple[PublicKey, ...] = ()
+    """Validators whose signatures vouch for a robot's evidence."""
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:
@@ -121,16 +128,53 @@ class Context:
     @property
     def stream(self) -> int:
         """Stream of the verdict's seeds."""
-        return stream_seed(VERDICT_STREAM, self.subject.seed)
+        return self.subject.stream(VERDICT_STREAM)
 
-    def doubt(self, what: str, origin: Origin) -> str:
-        """Return why evidence of this origin cannot let a gate pass; empty if it can."""
+    @property
+    def examined(self) -> ExamSubject:
+        """What an exam is opened for.
+
+        Raises:
+            PolicyError: the policy is malformed.
+            ContractError: its contract is.
+        """
+        subject = self.subject
+        return ExamSubject(
+            policies={arm: sha256_hex(data) for arm, data in subject.arms.items()},
+            contract=subject.policy().fingerprint,
+            twin=subject.twin.signed_hash,
+            settings=self.settings.sha256,
+        )
+
+    @cached_property
+    def twin_origin(self) -> Origin:
+        """Origin of the twin; unknown for a robot's without a validator's signature."""
+        twin = self.subject.twin
+        return vouched_origin(twin.origin, "twin", twin.signed_hash, twin.signature, self.validators)
+
+    def latency_origin(self, ticks: LatencyEvidence) -> Origin:
+        """Return the origin of tick times; unknown for a robot's without a validator's signature."""
+        return vouched_origin(ticks.origin, "latency", ticks.sha256, ticks.signature, self.validators)
+
+    def doubt(self, what: EvidenceFile, stated: Origin, origin: Origin) -> tuple[str, str]:
+        """Return why evidence cannot let a gate pass, and what to do; both empty if it can.
+
+        Args:
+            what: kind of evidence.
+            stated: origin that its file states.
+            origin: origin that counts.
+        """
+        accept = f"or accept it: `--accept {origin.kind}`"
+        if origin.kind not in self.accept and origin != stated:
+            doubt = f"The {what} states that it is from {stated}, but no validator of the trust file signed it."
+            return doubt, f"{unsigned_remedy(what)}; {accept}"
+        remedy = f"{REMEDIES[what]}; {accept}"
         if origin.kind not in self.accept:
-            return f"The {what} comes from {origin}, which is no evidence about the robot."
+            return f"The {what} comes from {origin}, which is no evidence about the robot.", remedy
         model = self.subject.task.contract.robot.name
         if origin.robot is not None and not is_unit_of(origin.robot, model):
-            return f"The {what} comes from {origin}, but the policy is for {model}."
-        return ""
+            return f"The {what} comes from {origin}, but the policy is for {model}.", remedy
+        return "", ""
 
     def batch(
         self,

@@ -6,7 +6,6 @@ import time
 import numpy as np
 
 from physai.sdk.evidence.latency import LatencyEvidence
-from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.safety import Guard
 from physai.sim.engines.protocol import Array
@@ -61,11 +60,9 @@ class LatencyGate(DirectGate):
             return undecided(mismatch, "measure this policy on the target and validate again")
         ticks = np.array(evidence.tick_s)
         finding = _judge(context, ticks)
-        origin = evidence.origin
-        doubt = context.doubt("latency", origin)
+        doubt, remedy = context.doubt("latency", evidence.origin, context.latency_origin(evidence))
         if finding.outcome is VerdictOutcome.PASS and doubt:
-            finding.outcome, finding.message = VerdictOutcome.INCONCLUSIVE, doubt
-            finding.next_step = f"{REMEDIES['latency']}; or accept it: `--accept {origin.kind}`"
+            finding.outcome, finding.message, finding.next_step = VerdictOutcome.INCONCLUSIVE, doubt, remedy
         least = context.settings.latency.min_ticks
         if finding.outcome is VerdictOutcome.PASS and len(ticks) < least:
             finding.outcome = VerdictOutcome.INCONCLUSIVE

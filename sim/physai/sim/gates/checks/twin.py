@@ -1,6 +1,5 @@
 """Gate `twin`: does the twin replay the robot's recordings, and reproduce its runs, well enough to be evidence?"""
 
-from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 from physai.sim.stats.statistics import clopper_pearson
@@ -56,7 +55,7 @@ class TwinGate(DirectGate):
         finding.measured += [part for number, record in enumerate(twin.closed_loop) for part in _rates(record, number)]
         if credibility.holds:
             finding.message = f"evidence: {', '.join(twin.evidence_kinds)}; {finding.message}"
-        doubt = context.doubt("twin", twin.origin)
+        doubt, remedy = context.doubt("twin", twin.origin, context.twin_origin)
         if not credibility.holds:
             finding.outcome, finding.cause = VerdictOutcome.INCONCLUSIVE, Cause.TWIN
             finding.message = (
@@ -77,7 +76,7 @@ class TwinGate(DirectGate):
             )
         elif doubt:
             finding.outcome, finding.cause, finding.message = VerdictOutcome.INCONCLUSIVE, Cause.TWIN, doubt
-            finding.next_step = f"{REMEDIES['twin']}; or accept it: `--accept {twin.origin.kind}`"
+            finding.next_step = remedy
         return finding
 
 

@@ -12,7 +12,8 @@ from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
 from physai.sdk.policy.run_identity import named_run
-from physai.sim.gates.execution.batch import Arm
+from physai.sdk.signing.exam import Exam
+from physai.sim.gates.execution.batch import Arm, stream_seed
 from physai.sim.policies.devices import make_policy
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import REFERENCE_FOLDER, TaskSource, find_policy, find_reference
@@ -34,6 +35,8 @@ class ValidationSubject:
     arms: dict[Arm, bytes]
     """ONNX files by role; `policy` is the one under test."""
     seed: int = 0
+    exam: Exam | None = None
+    """From which the seeds of the episodes follow; None for a rehearsal, where they follow from `seed`."""
     golden: bytes | None = None
     """The reference outputs that were exported with the policy."""
     device: PolicyDevice = CPU
@@ -50,6 +53,10 @@ class ValidationSubject:
     def task(self) -> Task:
         """The task the policy plays."""
         return self.origin.load()
+
+    def stream(self, stream: int) -> int:
+        """Seed of one of the streams of episodes, such as `VERDICT_STREAM`."""
+        return stream_seed(stream, self.seed) if self.exam is None else self.exam.seed(stream)
 
     @property
     def policy_sha256(self) -> str:
@@ -81,7 +88,7 @@ class ValidationSubject:
             "twin": self.twin.hash,
             "task": repr(self.origin),
             "contract": self.task.contract.fingerprint,
-            "seed": str(self.seed),
+            "seed": str(self.seed) if self.exam is None else self.exam.facts.id,
             "device": str(self.device),
         }
 
@@ -142,6 +149,7 @@ def open_subject(
     baseline: Path | None = None,
     reference: Path | None = None,
     seed: int = 0,
+    exam: Exam | None = None,
     device: PolicyDevice = CPU,
 ) -> ValidationSubject:
     """Read the policy and its sibling files.
@@ -152,7 +160,8 @@ def open_subject(
         origin: the task to play, see `find_origin`.
         baseline: run folder or file of an older policy to compare with.
         reference: run folder or file of the policy that it was fine-tuned from; None for that in its run folder.
-        seed: selects the episodes.
+        seed: selects the episodes of a rehearsal.
+        exam: selects those of an exam; None for a rehearsal.
         device: what computes the policies.
 
     Raises:
@@ -179,6 +188,7 @@ def open_subject(
         twin=twin,
         arms=arms,
         seed=seed,
+        exam=exam,
         golden=_read(golden) if golden.is_file() else None,
         device=device,
         preferences=stated,

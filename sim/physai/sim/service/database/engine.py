@@ -1,5 +1,6 @@
 """Opens the service's database: SQLite in a file, or PostgreSQL."""
 
+import contextlib
 import math
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.database import connect
+from physai.sim.service.database.private import keep_private
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 _MIGRATION_LOCK = 0x70687973
@@ -30,6 +32,7 @@ def open_database(url: str) -> Engine:
     """
     # To bring many rows up to date, or to wait for another service that does, may take long.
     engine = connect(url, answer_s=math.inf)
+    _keep_private(engine)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     try:
@@ -45,6 +48,17 @@ def open_database(url: str) -> Engine:
     finally:
         engine.dispose()
     return connect(url)
+
+
+def _keep_private(engine: Engine) -> None:
+    """Has only its owner read an SQLite database; files beside it get the permissions that it has."""
+    file = engine.url.database
+    if engine.dialect.name != "sqlite" or file is None or file == ":memory:":
+        return
+    for path in (Path(file), *(existing for suffix in ("-wal", "-shm") if (existing := Path(file + suffix)).exists())):
+        # What cannot be made, the connection explains.
+        with contextlib.suppress(OSError):
+            keep_private(path)
 
 
 def _require_known(connection: Connection, config: Config) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.database import connect, reading
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.database.private import remove_private
 from physai.sim.service.database.store import bind_store
 from physai.sim.service.database.tables import StoreRow
 
@@ -186,6 +187,7 @@ def held_store(url: str, data: Path) -> Generator[StoreHold]:
     hold = (_ServerHold if engine.dialect.name == "postgresql" else _FileHold)(engine, identifier, data)
     try:
         hold.take(START_S)
+        remove_private(engine, data)
     except (SQLAlchemyError, OSError) as error:
         raise PhysaiError(f"{data} and {engine.url.render_as_string()} cannot be used: {error}") from error
     try:

@@ -28,6 +28,8 @@ FILES: dict[str, str] = {
     "twin": "twin.json",
     "gates": "gates.yaml",
     "latency": "latency.json",
+    "exam": "exam.json",
+    "trust": "trust.json",
     # No recording's name begins with "_".
     "robot": "_robot.zip",
     "columns": "_columns.yaml",
@@ -99,6 +101,10 @@ class ValidateSpec(JobSpec):
     latency: Annotated[
         Sha256 | None, Field(description="tick durations measured on the target; without them no policy passes")
     ] = None
+    exam: Annotated[Sha256 | None, Field(description="opened exam whose episodes are played, not those of seed")] = None
+    trust: Annotated[
+        Sha256 | None, Field(description="trust file whose validators may have signed twin and tick times")
+    ] = None
     task: Name | None = None
     robot: Robot = None
     seed: Seed = 0
@@ -109,7 +115,17 @@ class ValidateSpec(JobSpec):
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("sim", "validate", f"{INPUT}/policy.onnx", "--report", OUTPUT, "--json"),
-            *self.options("seed", "accept", "twin", "gates", "latency", "robot", "task", "reference"),
+            *self.options(
+                "seed" if self.exam is None else "exam",
+                "accept",
+                "twin",
+                "gates",
+                "latency",
+                "trust",
+                "robot",
+                "task",
+                "reference",
+            ),
         ]
 
 

@@ -31,6 +31,7 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 from physai.sdk.base.files import write_atomic
 from physai.sdk.base.isolation import die_with_parent
 from physai.sim.database import connect, hurry
+from physai.sim.service.database.private import is_private
 from physai.sim.service.database.store import require_store
 from physai.sim.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.sim.service.jobs.kinds import INPUT, KINDS, OUTPUT
@@ -318,7 +319,11 @@ class Worker:
 
     def _collect(self, folder: Path) -> list[Artefact]:
         output = folder / OUTPUT
-        files = sorted(path for path in output.rglob("*") if path.is_file() and not path.is_symlink())
+        files = sorted(
+            path
+            for path in output.rglob("*")
+            if path.is_file() and not path.is_symlink() and not is_private(path.relative_to(output).as_posix())
+        )
         found: list[Artefact] = []
         for path in files[:MAX_ARTEFACTS]:
             self._beat()

@@ -1,14 +1,24 @@
 """Where the lines about requests go."""
 
 import logging
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sim.service.database.private import keep_private
 from physai.sim.service.observe.requests import log
 
 MAX_BYTES = 10_000_000
 OLD_FILES = 4
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A file that only its owner may read."""
+
+    def _open(self) -> TextIOWrapper:
+        keep_private(Path(self.baseFilename))
+        return super()._open()
 
 
 def log_requests(path: Path) -> None:
@@ -19,7 +29,9 @@ def log_requests(path: Path) -> None:
     """
     try:
         stream = str(path) == "-"
-        handler = logging.StreamHandler() if stream else RotatingFileHandler(path, "a", MAX_BYTES, OLD_FILES, "utf-8")
+        handler = logging.StreamHandler() if stream else _PrivateFile(path, "a", MAX_BYTES, OLD_FILES, "utf-8")
+        for old_file in () if stream else path.parent.glob(f"{path.name}.[0-9]"):
+            keep_private(old_file)
     except OSError as error:
         raise PhysaiError(f"--log {path}: {error.strerror}; choose a file that can be written") from error
     handler.setFormatter(logging.Formatter("%(message)s"))
