@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from physai.sdk.base.no_telemetry import VARIABLES
 from physai.sim.sandbox.process import MAX_PRINTED
 from physai.sim.sandbox.reward import LAYERS, RewardLimits, UserReward, UserRewardError
 from physai.sim.service.sessions.rewarded import MAX_WORLDS
@@ -69,7 +70,7 @@ def reward(steps):
         raise AssertionError("a file of its folder was imported")
     assert time.time() > 0
     threads = [library + "_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL")]
-    assert set(os.environ) <= {{"HOME", "LANG", "LC_CTYPE", "LD_LIBRARY_PATH", *threads}}
+    assert set(os.environ) <= {{"HOME", "LANG", "LC_CTYPE", "LD_LIBRARY_PATH", *threads, *{sorted(VARIABLES)!r}}}
     return steps["x"] * 0 + yaml.safe_load("1") * os.stat({str(secret)!r}).st_size
 """
     # Sizes of files can be told, as the page says; installed packages can be imported.

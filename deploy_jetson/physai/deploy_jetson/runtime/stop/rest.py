@@ -71,4 +71,6 @@ class StandstillWatch:
         """Describe what the confirmation waits for; empty once it is confirmed."""
         if self.confirmed:
             return ""
+        if not self._sample.sequence:
+            return "a sample of the joints"
         return self._tick.unsound() or f"every joint at rest for {self._still_s:g} s"
