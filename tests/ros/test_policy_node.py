@@ -3,30 +3,16 @@
 import json
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.ros_calls import WAIT_S, eventually
-from tests.support.ros_world import HERE, NODE, RosWorld, not_driven, present, transition, up
+from tests.support.ros_world import HERE, NODE, RosWorld, call, commands, not_driven, present, state, transition, up
 from tests.support.untrained import untrained_slots
 
 from physai.sim.tasks.registry import load_task
 
 pytestmark = pytest.mark.ros
-
-
-def state(world: RosWorld) -> str:
-    return world.calls.state(NODE)
-
-
-def commands(log: Path) -> list[dict[str, Any]]:
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def call(world: RosWorld, service: str) -> tuple[bool, str]:
-    return world.calls.trigger(f"{NODE}/{service}")
 
 
 def released(world: RosWorld, service: str) -> None:

@@ -1,27 +1,10 @@
 """A stop of the policy node outlives its transitions and its process."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 from tests.support.ros_calls import eventually
-from tests.support.ros_world import NODE, RosWorld, transition
+from tests.support.ros_world import RosWorld, call, commands, transition
 
 pytestmark = pytest.mark.ros
-
-
-def state(world: RosWorld) -> str:
-    return world.calls.state(NODE)
-
-
-def commands(log: Path) -> list[dict[str, Any]]:
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def call(world: RosWorld, service: str) -> tuple[bool, str]:
-    return world.calls.trigger(f"{NODE}/{service}")
 
 
 def test_a_stop_outlives_the_nodes_transitions_and_its_process(world: RosWorld) -> None:

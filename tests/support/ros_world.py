@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.ros_calls import WAIT_S, RosCalls, eventually
@@ -39,6 +40,19 @@ def transition(world: "RosWorld", name: str) -> bool:
 def present(world: "RosWorld", name: str = NODE) -> None:
     """Waits until the domain has a node of this name."""
     eventually(lambda: name in world.calls.nodes(), f"the node {name}")
+
+
+def state(world: "RosWorld") -> str:
+    return world.calls.state(NODE)
+
+
+def commands(log: Path) -> list[dict[str, Any]]:
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def call(world: "RosWorld", service: str) -> tuple[bool, str]:
+    return world.calls.trigger(f"{NODE}/{service}")
 
 
 def up(world: "RosWorld", node: "Started") -> None:
