@@ -64,6 +64,12 @@ def ended(process: Process) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def _no_stop(root: Path) -> None:  # pyright: ignore[reportUnusedFunction]
+    """A stop of one test, whose robot ended, binds no other test of the tree."""
+    (root / "stop").unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A robot's tree with a policy that does nothing good."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.vouching import vouched_twin
 
 from physai.sdk.evidence.verdict import VERDICT_FILE, load_verdict
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
@@ -18,13 +19,16 @@ TASK = str(Path(__file__).parents[3] / "support" / "pusher_task.py")
 GATES = "engine: {episodes: 8}\nfalsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}\n"
 PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 REPLAY = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from physai.sim.gates.record import rederive
 report, policy, task = sys.argv[1:]
 members = {name: (Path(policy).parent / name).read_bytes() for name in ("policy.onnx", "golden.npz")}
 told = []
-print(rederive(Path(report), members, task=task, replays=None, tell=told.append).model_dump_json())
+from physai.sdk.signing.keys import load_public_key
+validators = (load_public_key(Path(os.environ["XDG_CONFIG_HOME"]) / "physai/keys/validator.pub"),)
+verdict = rederive(Path(report), members, task=task, replays=None, validators=validators, tell=told.append)
+print(verdict.model_dump_json())
 print(len(told), file=sys.stderr)
 """
 
@@ -51,7 +55,7 @@ def test_every_gate_and_every_batch_of_the_record(
     """Signing replays batches drawn at random: here all of them, those of the second engine among them."""
     policy, report = write_policy(), tmp_path / "report"
     assert (policy.name, (policy.parent / GOLDEN_FILE).is_file()) == (POLICY_FILE, True)
-    save_twin(credible_twin, tmp_path / "twin.json")
+    save_twin(vouched_twin(credible_twin), tmp_path / "twin.json")
     (tmp_path / "gates.yaml").write_text(GATES)
     (tmp_path / "ticks.json").write_text(evidence(bench.subject(policy), [0.001] * 10_000))
     files = {"--twin": "twin.json", "--gates": "gates.yaml", "--latency": "ticks.json"}
