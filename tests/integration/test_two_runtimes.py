@@ -16,13 +16,11 @@ import pytest
 from tests.support import hanging_policy
 from tests.support.hanging_policy import PERIOD_S
 from tests.support.patience import until
-from tests.support.robot_end import RobotEnd
+from tests.support.robot_end import RobotEnd, robot_over
 from tests.support.watched_runtime import ROUNDING, WatchedRuntime, installed
 
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.deploy_jetson.transport.dds.node import DdsNode
 from physai.sdk.transport.lease import TERM_S
-from physai.sim.virtual_robot.transport import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -49,15 +47,8 @@ class Setup:
 
 @pytest.fixture(params=["udp", "dds"])
 def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setup]:
-    contract, transport = hanging_policy.contract("joint_pos"), request.param
-    if transport == "udp":
-        port = f"127.0.0.1:{free_port()}"
-        robot, options = RobotEnd(contract, "udp", {"bind": port}), {"robot": port}
-    else:
-        pytest.importorskip("cyclonedds")
-        monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
-        options = {"domain": str(101 + os.getpid() % 100)}
-        robot = RobotEnd(contract, "dds", options)
+    transport = request.param
+    robot, options = robot_over(transport, hanging_policy.contract("joint_pos"), 101 + os.getpid() % 100, monkeypatch)
     made = Setup(tmp_path, transport, options, robot)
     yield made
     for runtime in made.runtimes:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
+from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import JointCommand
 from physai.sdk.transport.registry import open_robot_link
+from physai.sim.virtual_robot.transport import free_port
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,16 @@ class RobotEnd:
         self._over.set()
         self._thread.join()
         self._link.close()
+
+
+def robot_over(
+    transport: str, contract: PolicyContract, domain: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RobotEnd, dict[str, str]]:
+    """A robot on this computer over UDP or DDS, and the options of the transport of its runtimes."""
+    if transport == "udp":
+        port = f"127.0.0.1:{free_port()}"
+        return RobotEnd(contract, "udp", {"bind": port}), {"robot": port}
+    pytest.importorskip("cyclonedds")
+    monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
+    options = {"domain": str(domain)}
+    return RobotEnd(contract, "dds", options), options

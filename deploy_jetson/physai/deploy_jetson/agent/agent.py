@@ -389,9 +389,11 @@ class UpdateAgent:
         try:
             unit = self.config.identity().runtime_unit
             if unit is not None:
-                leave_note(self.root)
+                # Without the note the restarted service waits for `activate`.
+                with suppress(OSError):
+                    leave_note(self.root)
             problem = "" if unit is None else self.restart(unit)
-        except (SlotError, OSError) as error:
+        except SlotError as error:
             problem = str(error)
         if problem:
             self.warn(problem)

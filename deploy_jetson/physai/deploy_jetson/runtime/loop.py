@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from physai.deploy_jetson.runtime.causes import cause
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.loop_result import Counts, LoopEnd
@@ -11,7 +12,7 @@ from physai.deploy_jetson.runtime.system.realtime import undisturbed
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.deploy_jetson.ticks.reasons import HARMLESS, RuntimeFault, blames_policy, describe
+from physai.deploy_jetson.ticks.reasons import RuntimeFault, blames_policy
 from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, GuardState, Reason, Request, RequestAnswer
 
 # Time HOLD gets to bring every joint to rest before the loop ends; DAMP follows if it fails [s].
@@ -38,8 +39,6 @@ START_S = 2.0
 _HOLD_REQUESTED, _DAMP_REQUESTED = int(RuntimeFault.HOLD_REQUESTED), int(RuntimeFault.DAMP_REQUESTED)
 _OPERATOR_SILENT, _SKIPPED = int(RuntimeFault.OPERATOR_SILENT), int(RuntimeFault.PERIODS_SKIPPED)
 _WATCHDOG, _GUARD_FAILED = int(RuntimeFault.WATCHDOG), int(RuntimeFault.GUARD_FAILED)
-_MISPLACED, _CONTRADICTS = int(Reason.JOINT_POSITION), int(Reason.SENSOR_CONTRADICTS)
-_UNUSUAL = int(RuntimeFault.FIELD_NOT_FINITE | Reason.SENSOR_IMPLAUSIBLE)
 
 
 class Loop:
@@ -334,18 +333,7 @@ class Loop:
         tick = self._tick
         self._state = tick.state
         self.counts.rises += 1
-        details = [tick.error]
-        if tick.reasons & Reason.SENSOR_STALE:
-            details.append(self._age())
-        if tick.reasons & _UNUSUAL:
-            details.append(tick.senses.complaint())
-        if tick.reasons & _MISPLACED:
-            details.append(tick.misplaced())
-        if tick.reasons & _CONTRADICTS:
-            details.append(tick.contradiction())
-        # The supervisor has one cause without a flag.
-        named = describe(tick.reasons) if tick.reasons & ~HARMLESS else f"a joint moves in STANDSTILL{tick.moving()}"
-        self.why = "; ".join((named, *(detail for detail in details if detail)))
+        self.why = cause(tick, self._age())
         text = f"{GuardState(tick.state).name}: {self.why}"
         if tick.state == GuardState.PROTECTIVE_STOP:
             self.stop_why = self.why

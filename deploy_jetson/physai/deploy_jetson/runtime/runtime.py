@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.config import open_config
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlSocket
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, CommandQueue, Levels
@@ -21,6 +20,7 @@ from physai.deploy_jetson.runtime.loop_result import Counts, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions, require_rate
 from physai.deploy_jetson.runtime.reporter import Reporter
 from physai.deploy_jetson.runtime.standby import Standby
+from physai.deploy_jetson.runtime.start import drives_at_once, note_driving
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.records import StopRecords
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
@@ -29,13 +29,10 @@ from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.deploy_jetson.slots.filesystem import PosixFileSystem
 from physai.deploy_jetson.slots.health import health_path
-from physai.deploy_jetson.slots.resume import leave_note, sign_note, take_note
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
-from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
 from physai.sdk.safety import GuardState
@@ -103,13 +100,14 @@ class Runtime:
         try:
             loop, standby = self._configure()
             self._begin()
-            wanted = NO_LEVELS if self._drives_at_once() else None
+            wanted = NO_LEVELS if drives_at_once(self.options, self._say) else None
             while True:
                 granted = standby.wait(wanted)
                 if isinstance(granted, LoopEnd):
                     return granted
                 end = self._drive(loop, granted)
-                self._note_driving(end, loop)
+                if loop.drove and not self.commands.stopped:
+                    note_driving(self.options.root, end)
                 if end not in (LoopEnd.DEACTIVATED, LoopEnd.LEASE_LOST):
                     return end
                 wanted = None
@@ -118,36 +116,6 @@ class Runtime:
             raise
         finally:
             self._finish()
-
-    def _note_driving(self, end: LoopEnd, loop: Loop) -> None:
-        """Let the successor go on, if an update ends a policy that drives."""
-        if not loop.drove or self.commands.stopped:
-            return
-        if end is LoopEnd.OTHER_CONTRACT:
-            # Without the note the successor waits for `activate`.
-            with suppress(OSError):
-                leave_note(self.options.root, drove=True)
-        elif end is LoopEnd.SHUTDOWN:
-            sign_note(self.options.root)
-
-    def _drives_at_once(self) -> bool:
-        """Whether the start of the program is the request to activate."""
-        options = self.options
-        # Taken in any case, so that no later start finds it.
-        drove = take_note(options.root)
-        if options.stand_by:
-            return False
-        return not options.service or drove or self._drives_after_boot()
-
-    def _drives_after_boot(self) -> bool:
-        options = self.options
-        try:
-            return (
-                open_config(options.root, options.config, PosixFileSystem(options.root)).requirements().drive_after_boot
-            )
-        except PhysaiError as error:
-            self._say(f"warning: not driven at the start: {error}")
-            return False
 
     def _drive(self, loop: Loop, levels: Levels) -> LoopEnd:
         """Activate, run the loop, and deactivate."""
@@ -224,7 +192,8 @@ class Runtime:
         self.state = advance(self.state, Lifecycle.INACTIVE)
         self._say(f"version {candidate.version} ({contract.task} on {contract.robot.name}) in slot {candidate.slot}")
         if self.commands.stopped or self._stops.elsewhere:
-            self._say(f"stopped until a reset: {self._stops.elsewhere or self._stops.inherited}")
+            found = self._stops.elsewhere or self._stops.inherited
+            self._say(f"stopped by {found}; send `reset` once the robot stands still, then `activate`")
         if candidate.unsafe_no_verdict:
             self._say(f"warning: version {candidate.version} runs WITHOUT A VALID VERDICT")
         return self._loop, self._standby
@@ -235,7 +204,13 @@ class Runtime:
         addresses = transport.addresses() if isinstance(transport, SupportsAddresses) else ()
         shares = transport if isinstance(transport, SharesStops) else None
         records = StopRecords(self.options.root, addresses)
-        return StopKeeper(self.commands, records, shares=shares, why=self._stop_reason)
+        return StopKeeper(
+            self.commands,
+            records,
+            shares=shares,
+            why=self._stop_reason,
+            drives=lambda: self.state is Lifecycle.ACTIVE,
+        )
 
     def _stop_reason(self) -> str:
         return "" if self._loop is None else self._loop.stop_why

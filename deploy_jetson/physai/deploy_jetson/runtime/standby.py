@@ -173,8 +173,10 @@ class Standby:
             missing = self._standstill.missing() or "the request, which came too early: ask again"
             ticket.answer(f"{ANSWERS[RequestAnswer.NOT_READ_BACK]} (it waits for {missing})")
         else:
-            commands.acknowledged = ticket.levels[0]
+            # In this order: the other way round the keeper could lift a record that was made after this reset.
             keeper.lift()
+            commands.acknowledged = ticket.levels[0]
+            self._loop.stop_why = ""
             ticket.answer(f"the stop is reset; {begin}", obeyed=True)
 
     def _forget_problems(self) -> None:

@@ -1,4 +1,4 @@
-"""Turns telemetry of libraries off: physai contacts nobody unasked, see docs/explanation/security.md.
+"""Turns telemetry of libraries off: physai contacts no server that the user did not name.
 
 Imported by each of physai's packages before anything else, because ONNX Runtime writes a device id and a database when
 it is imported. The environment is inherited by child processes. A variable that the user has set is kept.

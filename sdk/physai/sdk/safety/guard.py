@@ -292,6 +292,7 @@ class Guard:
         if base is not self.last:
             self.last[...] = base
             self._stream.reset(starts)
+            self.sensors.commanded(starts, self.last)
         if sent:
             np.subtract(commands, self.last, out=self.step)
             self.last[...] = commands

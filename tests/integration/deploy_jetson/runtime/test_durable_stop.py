@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 from tests.support import hanging_policy
 from tests.support.patience import PATIENCE_S
-from tests.support.robot_end import RobotEnd
+from tests.support.robot_end import RobotEnd, robot_over
 from tests.support.watched_runtime import ROUNDING, WatchedRuntime, installed, wait_for_end
 
 from physai.deploy_jetson.runtime.commands.control_socket import ControlError
 from physai.deploy_jetson.runtime.stop.records import RECORD_FILE
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
-from physai.sim.virtual_robot.transport import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -57,15 +55,8 @@ class Bench:
 
 @pytest.fixture(params=["udp", "dds"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    contract, transport = hanging_policy.contract("joint_pos"), request.param
-    if transport == "udp":
-        port = f"127.0.0.1:{free_port()}"
-        robot, options = RobotEnd(contract, "udp", {"bind": port}), {"robot": port}
-    else:
-        pytest.importorskip("cyclonedds")
-        monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
-        options = {"domain": str(1 + os.getpid() % 100)}
-        robot = RobotEnd(contract, "dds", options)
+    transport = request.param
+    robot, options = robot_over(transport, hanging_policy.contract("joint_pos"), 1 + os.getpid() % 100, monkeypatch)
     made = Bench(tmp_path, transport, options, robot)
     yield made
     for runtime in made.runtimes:

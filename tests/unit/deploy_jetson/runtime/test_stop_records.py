@@ -97,6 +97,7 @@ class Bus:
     told: list[bool] = field(default_factory=list[bool])
     elsewhere: str = ""
     orphan: str = ""
+    driving: bool = False
 
     def share_stop(self, *, stopped: bool) -> None:
         self.told.append(stopped)
@@ -110,7 +111,8 @@ class Bus:
 
 
 def keeper(root: Path, queue: CommandQueue, bus: Bus | None = None) -> StopKeeper:
-    return StopKeeper(queue, StopRecords(root, ["address"]), shares=bus, why=lambda: "")
+    records = StopRecords(root, ["address"])
+    return StopKeeper(queue, records, shares=bus, why=lambda: "", drives=lambda: bus is not None and bus.driving)
 
 
 def test_a_stop_is_settled_once_it_is_on_disk(root: Path) -> None:
@@ -162,6 +164,10 @@ def test_stops_of_runtimes_elsewhere(root: Path) -> None:
     kept.step(2.0)
     assert not kept.elsewhere
     bus.orphan = "jetson-2/7"
+    bus.driving = True
+    kept.step(2.5)
+    assert not queue.stopped
+    bus.driving = False
     kept.step(3.0)
     assert queue.stopped
     kept.step(4.0)

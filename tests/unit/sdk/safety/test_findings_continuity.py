@@ -147,6 +147,25 @@ def test_a_robot_at_rest_whose_encoders_repeat_is_not_frozen() -> None:
     assert not any(reasons(result) & Reason.SENSOR_FROZEN for result in results)
 
 
+def test_a_start_after_a_break_is_no_travel_of_the_command() -> None:
+    """The jump to where the robot is measured now counted as a command to move, and its encoders as frozen."""
+    contract = servos()
+    assert contract.safety.frozen_samples is not None
+    arm = Servos(contract)
+    arm.gravity = 0.0
+    arm.stopped()
+    arm.sensors = quantised
+    arm.ticks(20, age_s=1.0)
+    arm.position[[2, 0]] -= 0.3
+    arm.velocity[:] = 0.0
+    arm.brakes_on()
+    arm.ticks(30)
+    arm.started()
+    measured = quantised(arm.position, arm.velocity)[0][[2, 0]]
+    results = [arm.tick(arm.towards(*measured)) for _ in range(10 * contract.safety.frozen_samples)]
+    assert {int(result.state[0]) for result in results} == {RUN}
+
+
 def test_encoders_that_repeat_while_the_command_travels_are_frozen() -> None:
     arm = Servos(servos())
     arm.gravity = 0.0

@@ -13,11 +13,12 @@ A robot whose samples broke off gets nothing until a start, which begins where i
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from physai.deploy_jetson.bench.fault_injection.oracle_limits import ROUNDING, STILL_S, Bounds, bounds_of
+from physai.deploy_jetson.bench.fault_injection.oracle_report import OracleReport
 from physai.deploy_jetson.runtime.commands.queue import MAX_WAITING, Command, Ticket
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import ANSWERS, GuardState, RequestAnswer
@@ -57,27 +58,6 @@ class _Asked:
     ticket: Ticket
     made: int
     ticks: int = 0
-
-
-@dataclass
-class OracleReport:
-    """Result of the checks."""
-
-    broken: list[str] = field(default_factory=list[str])
-    """Violations, at most 20."""
-    violations: int = 0
-    commands: int = 0
-    changed: int = 0
-    """Commands that differ from the previous one."""
-    resets: int = 0
-    """Resets obeyed."""
-    starts: int = 0
-    """Starts obeyed, not counting those of activations."""
-    stops: int = 0
-    """Stops, holds and damps requested."""
-    refused: int = 0
-    periods_to_safe: int = 0
-    """Maximum periods from such a request to the first braking command."""
 
 
 class CommandOracle:

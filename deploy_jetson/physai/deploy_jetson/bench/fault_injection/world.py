@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from physai.deploy_jetson.bench.fault_injection.oracle import CommandOracle, OracleReport, TickSeen
+from physai.deploy_jetson.bench.fault_injection.oracle import CommandOracle, TickSeen
+from physai.deploy_jetson.bench.fault_injection.oracle_report import OracleReport
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer

@@ -182,6 +182,9 @@ class _Channel:
         self._path, self._answer, self._clock_ns = path, answer, clock_ns
         self._socket = _bound(path)
         self._socket.setblocking(False)
+        # Not `select`, which refuses descriptors above 1023.
+        self._poll = select.poll()
+        self._poll.register(self._socket.fileno(), select.POLLIN)
         self._pending: list[tuple[_Pending, Any]] = []
         # Time at which nothing waited in the socket, so that whatever is read later was sent after it [ns].
         self._empty_ns = clock_ns()
@@ -203,7 +206,7 @@ class _Channel:
         while not self._ended.is_set():
             if not self._take():
                 # Shorter while an answer is awaited, so that an operator does not wait for the next poll.
-                select.select([self._socket], [], [], _POLL_ANSWER_S if self._pending else _POLL_S)
+                self._poll.poll(1000.0 * (_POLL_ANSWER_S if self._pending else _POLL_S))
             self._pending = [one for one in self._pending if not self._told(*one)]
 
     def _take(self) -> bool:

@@ -29,6 +29,7 @@ class StopKeeper:
         *,
         shares: SharesStops | None,
         why: Callable[[], str],
+        drives: Callable[[], bool] = lambda: False,
     ) -> None:
         """Read the records of earlier runtimes: a stop that was not reset binds this one.
 
@@ -37,8 +38,9 @@ class StopKeeper:
             records: of the robot.
             shares: informs runtimes elsewhere; None if the transport cannot.
             why: describes the newest stop.
+            drives: returns whether this runtime drives; a stop elsewhere binds it once it does not.
         """
-        self._commands, self._records, self._shares, self._why = commands, records, shares, why
+        self._commands, self._records, self._shares, self._why, self._drives = commands, records, shares, why, drives
         self.unprepared = ""
         """Why no stop can be recorded, so that nothing may be driven; empty if it can."""
         self.elsewhere = ""
@@ -107,11 +109,13 @@ class StopKeeper:
 
     def look(self) -> str:
         """Read the records and the claims of other runtimes; return `elsewhere`."""
-        if self._shares is not None and (orphan := self._shares.orphaned_stop()) and not self._commands.stopped:
+        shares = self._shares
+        orphan = "" if shares is None or self._drives() else shares.orphaned_stop()
+        if orphan and not self._commands.stopped:
             # Its runtime has gone without a reset, so this one remembers it.
             self.inherited = f"the stop of the runtime {orphan}, which has gone"
             self._commands.latch()
-        remote = "" if self._shares is None else self._shares.stop_elsewhere()
+        remote = "" if shares is None else shares.stop_elsewhere()
         found = None if self._recorded else self._records.found()
         text = "" if found is None else str(found)
         self._refusal = ""
