@@ -96,6 +96,9 @@ def connected(address: str, *, processors: int, outlives_head: bool = False) -> 
     with restored_environment():
         # No warnings about accelerators that we do not ask for.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Without it Ray ends this process without a word at the first call after its own process here has ended, which
+        # it takes for the parent. With it, it asks whether this process lives, and the call raises OSError.
+        os.environ.setdefault("RAY_RAYLET_PID", str(os.getpid()))
         if outlives_head:
             os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(FOR_EVER_S))
         try:

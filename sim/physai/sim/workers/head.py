@@ -4,7 +4,9 @@ import logging
 import socket
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from physai.sdk.base.ending import leave
 from physai.sim.workers.cluster import ClusterError, answers
@@ -22,7 +24,8 @@ logger = logging.getLogger(__name__)
 class Head:
     """Looks at Ray's process on this computer (the raylet), and at the port of the cluster's head.
 
-    Ray's own calls wait for a lost head, and end this process without a word if the raylet is gone, so ask here before.
+    Ray's own calls wait for a lost head, so ask here before. They raise OSError if the raylet ends meanwhile, which
+    `says_whether_lost` makes a ClusterError.
     If the raylet is stopped during a call, the call waits for it with no limit and cannot be interrupted; a thread then
     ends the process.
     """
@@ -109,3 +112,26 @@ class Head:
         """Does not look any more."""
         self._closed.set()
         self._raylet.close()
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def says_whether_lost(
+    call: Callable[Concatenate[Any, _Given], _Result],
+) -> Callable[Concatenate[Any, _Given], _Result]:
+    """Has a method that calls Ray raise ClusterError, with the way out, when Ray ends on this computer meanwhile.
+
+    Its object has a `head`.
+    """
+
+    @wraps(call)
+    def checked(self: Any, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        try:
+            return call(self, *args, **kwargs)
+        except OSError:
+            self.head.require()
+            raise
+
+    return checked

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.workers.cluster import ClusterError, brief, connected, require_same_versions, versions
-from physai.sim.workers.head import Head
+from physai.sim.workers.head import Head, says_whether_lost
 from physai.sim.workers.pool import MAX_JOBS, Request, Result, Subject, Work, WorkerError, Workers, attempt
 
 START_S = 180.0
@@ -81,7 +81,7 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
             MissingExtraError: ray is not installed.
         """
         self._ray: Any = self._stack.enter_context(connected(self._address, processors=self._jobs or 1))
-        self._head = Head(self._ray, way_out="run the command again")
+        self.head = Head(self._ray, way_out="run the command again")
         if self._jobs is None:
             self._jobs = max(1, min(MAX_JOBS, self._most, int(self._ray.cluster_resources().get("CPU", 1.0))))
         self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(WorkerActor)
@@ -100,16 +100,18 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
     def idle(self) -> int:
         return len(self._free)
 
+    @says_whether_lost
     def start(self, request: Request) -> None:
         self._submit(self._free.pop(), request)
 
     def _submit(self, actor: Any, request: Request) -> None:
         self._busy[actor.compute.remote(request)] = actor, request
 
+    @says_whether_lost
     def finished(self) -> list[tuple[Request, Result | PhysaiError]]:
         done: list[tuple[Request, Result | PhysaiError]] = []
         while self._busy and not done:
-            self._head.require()
+            self.head.require()
             self._hear()
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=1.0)
             for reference in ready:
@@ -180,8 +182,8 @@ class RayWorkers(Workers[Request, Result], Generic[Subject, Request, Result]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Without a head they end by themselves.
-        if self._head.usable:
+        if self.head.usable:
             for actor in [*self._free, *(actor for actor, _ in self._busy.values())]:
                 self._ray.kill(actor, no_restart=True)
-        self._head.close()
+        self.head.close()
         self._stack.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from physai.sim.policies.resolve import absolute
 from physai.sim.workers.cluster import ClusterError
-from physai.sim.workers.head import Head
+from physai.sim.workers.head import Head, says_whether_lost
 from physai.train.cluster.actors import ActorLostError, Actors, GeneratorActor, Worlds
 from physai.train.cluster.dealing import deal, fewest_held
 from physai.train.cluster.executor import WAY_OUT, GeneratorLostError
@@ -72,7 +72,7 @@ class RayExecutor:
         # Supervision is ours: an actor that Ray restarts would begin new worlds.
         self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(GeneratorActor)
         self._actors = Actors(ray, self._start_actor)
-        self._head = Head(ray, way_out=way_out)
+        self.head = Head(ray, way_out=way_out)
         self._scorer: Scorer | None = None
         self._worlds: dict[int, Worlds] = {}
         """Where the worlds of each generator stand after what it sent last."""
@@ -99,6 +99,7 @@ class RayExecutor:
         """Gives generators that are built from now on a scorer."""
         self._scorer = scorer
 
+    @says_whether_lost
     def start(self, which: int, share: Share, count: int, state: Arrays | None) -> None:
         """Notes the worlds, and asks for another process if there are fewer than generators."""
         for number, work in list(self._working.items()):
@@ -109,21 +110,23 @@ class RayExecutor:
         self._waiting.pop(which, None)
         self._holders.pop(which, None)
         self._worlds[which] = Worlds(share, count, state, self._scorer)
-        self._head.require()
+        self.head.require()
         self._actors.require(len(self._worlds))
 
+    @says_whether_lost
     def publish(self, weights: Weights) -> Any:
         """One copy in the object store of each computer."""
-        self._head.require()
+        self.head.require()
         return self._ray.put(weights)
 
+    @says_whether_lost
     def submit(self, which: int, order: Order, weights: Any) -> None:
         """Asks for a chunk."""
         self._waiting[which] = order, weights
         self._deal()
 
     def _deal(self) -> None:
-        self._head.require()
+        self.head.require()
         self._actors.welcome()
         idle = [number for number in self._actors.ready if number not in self._working]
         for which, number in deal(self._waiting, idle, self._holders):
@@ -142,6 +145,7 @@ class RayExecutor:
         self._holders[which] = number
         return self._worlds[which]
 
+    @says_whether_lost
     def answered(self, timeout_s: float) -> bool:
         """Waits that long for a chunk [s]; whether one is there, or its actor's process died."""
         self._deal()
@@ -155,6 +159,7 @@ class RayExecutor:
             return []
         return [working[one] for one in self._ray.wait(references, timeout=timeout_s)[0] if one in working]
 
+    @says_whether_lost
     def next_chunk(self) -> tuple[int, Chunk]:
         """The next chunk of any generator.
 
@@ -166,7 +171,7 @@ class RayExecutor:
         while True:
             self._deal()
             for number in self._wait(_TURN_S):
-                self._head.require()
+                self.head.require()
                 return self._received(number)
             self._require_progress()
 
@@ -188,11 +193,11 @@ class RayExecutor:
     def _replace(self, number: int) -> None:
         self._working.pop(number, None)
         self._holders = {which: holder for which, holder in self._holders.items() if holder != number}
-        self._head.require()
+        self.head.require()
         self._actors.replace(number)
 
     def _require_progress(self) -> None:
-        self._head.require()
+        self.head.require()
         now = time.monotonic()
         for number, work in self._working.items():
             waited_s = now - work.since
@@ -214,10 +219,11 @@ class RayExecutor:
         return (
             f"each takes {most} of the processors, and the cluster has {len(nodes)} "
             f"node{'s' if len(nodes) > 1 else ''} with {whole:g} processors, {free:g} of them free; "
-            f"add computers with `ray start --address {self._head.address}`, then "
+            f"add computers with `ray start --address {self.head.address}`, then "
             f"{self._way_out}"
         )
 
+    @says_whether_lost
     def state(self, which: int) -> Arrays:
         """Where the worlds of a generator stand that has not been asked for a chunk yet.
 
@@ -252,6 +258,6 @@ class RayExecutor:
         """Ends all actors; without a head they end by themselves."""
         self._waiting.clear()
         self._working.clear()
-        if self._head.usable:
+        if self.head.usable:
             self._actors.close()
-        self._head.close()
+        self.head.close()

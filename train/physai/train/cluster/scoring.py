@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from physai.sim.workers.cluster import ClusterError
-from physai.sim.workers.head import Head
+from physai.sim.workers.head import Head, says_whether_lost
 from physai.train.cluster.actors import ActorLostError, Actors, about_process
 from physai.train.cluster.executor import WAY_OUT
 from physai.train.cluster.generator import Arrays, Chunk, as_arrays, as_tensors
@@ -77,7 +77,7 @@ class ScoringActors:
         self._ray, self._seats, self._way_out = ray, seats, way_out
         self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(ScoringActor)
         self._actors = Actors(ray, self._start_actor, role="scorer")
-        self._head = Head(ray, way_out=way_out)
+        self.head = Head(ray, way_out=way_out)
         self._scorer: Any = None
         self._columns: tuple[str, ...] = ()
         self._memories: list[Any] = []
@@ -100,6 +100,7 @@ class ScoringActors:
         self._actors.welcome()
         return {number: (one.host, one.pid) for number, one in sorted(self._actors.ready.items())}
 
+    @says_whether_lost
     def score_with(self, scorer: Scorer, worlds: Sequence[int]) -> None:
         """Starts the actors.
 
@@ -107,11 +108,12 @@ class ScoringActors:
             scorer: what they have.
             worlds: how many each generator has.
         """
-        self._head.require()
+        self.head.require()
         self._scorer, self._columns = self._ray.put(scorer), scorer.columns
         self._memories = [scorer.memory(count).numpy() for count in worlds]
         self._actors.require(len(self._seats))
 
+    @says_whether_lost
     def submit(self, which: int, chunk: Chunk) -> None:
         """Has a generator's next chunk scored."""
         number = self._number(which)
@@ -126,6 +128,7 @@ class ScoringActors:
         handle = self._actors[self._number(which)]
         self._jobs[which] = _Job(columns, handle, handle.score.remote(columns, self._memories[which]))
 
+    @says_whether_lost
     def results(self) -> dict[str, Tensor]:
         """Waits for the scores of one chunk of each generator; by name, (T, N, …), in the order of worlds.
 
@@ -135,7 +138,7 @@ class ScoringActors:
         """
         found: dict[int, Arrays] = {}
         while self._jobs:
-            self._head.require()
+            self.head.require()
             self._welcome()
             jobs = {job.answer: which for which, job in self._jobs.items()}
             ready: list[Any] = self._ray.wait(list(jobs), timeout=_TURN_S)[0]
@@ -192,13 +195,13 @@ class ScoringActors:
             elif not silent_s <= START_S:
                 raise ClusterError(
                     f"scorer {number} did not start within {silent_s:.0f} s; it takes {self._seats[number].processors} "
-                    f"of the cluster's processors: add computers with `ray start --address {self._head.address}`, then "
+                    f"of the cluster's processors: add computers with `ray start --address {self.head.address}`, then "
                     f"{self._way_out}"
                 )
 
     def close(self) -> None:
         """Ends all actors; without a head they end by themselves."""
         self._jobs.clear()
-        if self._head.usable:
+        if self.head.usable:
             self._actors.close()
-        self._head.close()
+        self.head.close()

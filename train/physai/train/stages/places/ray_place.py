@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.workers.head import Head
+from physai.sim.workers.head import Head, says_whether_lost
 from physai.train.stages.model import Platform, Stage
 from physai.train.stages.places.place import Ended, Given
 from physai.train.stages.places.processes import STOP_S
@@ -56,7 +56,7 @@ class RayPlace:
         return self._connect()
 
     @cached_property
-    def _head(self) -> Head:
+    def head(self) -> Head:
         return Head(self._ray, way_out="run the workflow again, which continues with the stages that have no result")
 
     @cached_property
@@ -84,6 +84,7 @@ class RayPlace:
             f"{'; '.join(map(str, self._nodes[:10]))}; lower it, or add a node"
         )
 
+    @says_whether_lost
     def start(
         self, name: str, stage: Stage, inputs: Mapping[str, Given], fresh: Callable[[], Path], log: Path, *, first: bool
     ) -> Path | None:
@@ -106,6 +107,7 @@ class RayPlace:
         self._running[self._task.options(name=f"physai {name}", **options).remote(order)] = name
         return order.fresh
 
+    @says_whether_lost
     def wait(self) -> list[Ended]:
         """Wait until an attempt ends.
 
@@ -114,7 +116,7 @@ class RayPlace:
         """
         ready: list[Any] = []
         while not ready:
-            self._head.require()
+            self.head.require()
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
         return [self._ended(self._running.pop(reference), reference) for reference in ready]
 
@@ -133,14 +135,14 @@ class RayPlace:
     def stop(self) -> None:
         """Interrupt all attempts, and kill those that have not ended within 10 s."""
         # Without a head they end by themselves.
-        if self._running and self._head.usable:
+        if self._running and self.head.usable:
             for reference in self._running:
                 self._ray.cancel(reference)
             _, rest = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S + 2.0)
             for reference in rest:
                 self._ray.cancel(reference, force=True)
-        if "_head" in vars(self):
-            self._head.close()
+        if "head" in vars(self):
+            self.head.close()
 
 
 def _nodes(ray: Any, folder: Path) -> list[_Node]:
