@@ -67,6 +67,11 @@ class Standby:
         """
         self.waiting_for = ""
         """What prevents driving the robot; empty if nothing."""
+        self.wanted: Levels | None = None
+        """Levels of the pending request to activate; None without one."""
+        # When this process was last awake, when the robot could last be driven, and what was said last.
+        self._awake_ns = self._clear_ns = time.monotonic_ns()
+        self._shown, self._shown_ns, self._repeat_s = "", 0, _REPEAT_S
         self._loop, self._tick, self._transport, self._commands = loop, tick, transport, commands
         self._reporter, self._heartbeat_s, self._watchdog = reporter, heartbeat_s, watchdog
         self._keeper, self._standstill, self._seconds = keeper, standstill, seconds
@@ -84,57 +89,66 @@ class Standby:
         Raises:
             StandbyError: a run of limited duration has waited for too long.
         """
-        commands = self._commands
-        shown, shown_ns, repeat_s = "", 0, _REPEAT_S
-        begun_ns = time.monotonic_ns()
-        # `clear_ns`: when the robot could last be driven.
-        awake_ns = clear_ns = time.monotonic_ns()
+        self.wanted = wanted
+        begun_ns = self._awake_ns = self._clear_ns = time.monotonic_ns()
         while True:
             self._transport.wait(_PERIOD_S)
-            before_ns, awake_ns = awake_ns, time.monotonic_ns()
-            # Nobody expects a robot to move when a suspended machine wakes up.
-            if wanted is not None and awake_ns - before_ns > _SUSPENDED_S * 1e9:
-                self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
-                wanted = None
-            if commands.shutdown:
-                return LoopEnd.SHUTDOWN
-            if not self._loop.stand_by():
-                return LoopEnd.OTHER_CONTRACT
-            self._standstill.look()
-            while (ticket := commands.take()) is not None:
-                wanted = self._answer(ticket, wanted)
-            if wanted != commands.levels or commands.stopped or self._keeper.elsewhere:
-                # A stop, hold, damp or deactivate was requested after it, or the robot was stopped by another runtime.
-                wanted = None
-            now_ns, obstacle = time.monotonic_ns(), self._obstacle()
-            clear_ns = clear_ns if obstacle else now_ns
-            if self._exclusive is not None:
-                # A lease that this runtime cannot use would keep others from the robot.
-                if wanted is None or now_ns - clear_ns > _RELEASE_S * 1e9:
-                    self._exclusive.release()
-                elif not obstacle:
-                    # Last: a robot is claimed only once everything else is ready.
-                    obstacle = self._exclusive.claim()
-            if wanted is not None and not obstacle and self._keeper.look():
-                # A stop of the last moment.
-                wanted = None
-            self.waiting_for = obstacle
-            if wanted is not None and not obstacle:
-                return wanted
+            result = self.look()
+            if result is not None:
+                return result
             stopped = self._stopped()
             request = f"a reset of {stopped}" if stopped else "the request to activate"
-            if self._seconds is not None and now_ns - begun_ns > max(self._seconds, _PATIENCE_S) * 1e9:
-                waited_s = (now_ns - begun_ns) * 1e-9
-                raise StandbyError(f"nothing was driven: waited {waited_s:.0f} s for {obstacle or request}")
-            text = f"waiting for {obstacle or request}"
-            # Seconds and values change all the time.
-            if (reason := _DIGITS.sub("", text)) != shown:
-                repeat_s = _REPEAT_S if shown else 0.0
-            again = (wanted is not None or reason != shown) and now_ns - shown_ns > repeat_s * 1e9
-            if again:
-                self._reporter.report(text)
-                repeat_s = _REPEAT_S if reason != shown else min(2.0 * repeat_s, _MAX_REPEAT_S)
-                shown, shown_ns = reason, now_ns
+            waited_s = (time.monotonic_ns() - begun_ns) * 1e-9
+            if self._seconds is not None and waited_s > max(self._seconds, _PATIENCE_S):
+                missing = self.waiting_for or request
+                raise StandbyError(f"nothing was driven: waited {waited_s:.0f} s for {missing}")
+            self._report(f"waiting for {self.waiting_for or request}")
+
+    def look(self) -> LoopEnd | Levels | None:
+        """Look once; return what `wait` returns, None to go on waiting."""
+        commands = self._commands
+        before_ns, self._awake_ns = self._awake_ns, time.monotonic_ns()
+        # Nobody expects a robot to move when a suspended machine wakes up.
+        if self.wanted is not None and self._awake_ns - before_ns > _SUSPENDED_S * 1e9:
+            self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
+            self.wanted = None
+        if commands.shutdown:
+            return LoopEnd.SHUTDOWN
+        if not self._loop.stand_by():
+            return LoopEnd.OTHER_CONTRACT
+        self._standstill.look()
+        while (ticket := commands.take()) is not None:
+            self.wanted = self._answer(ticket, self.wanted)
+        if self.wanted != commands.levels or commands.stopped or self._keeper.elsewhere:
+            # A stop, hold, damp or deactivate was requested after it, or the robot was stopped by another runtime.
+            self.wanted = None
+        now_ns, obstacle = time.monotonic_ns(), self._obstacle()
+        self._clear_ns = self._clear_ns if obstacle else now_ns
+        if self._exclusive is not None:
+            # A lease that this runtime cannot use would keep others from the robot.
+            if self.wanted is None or now_ns - self._clear_ns > _RELEASE_S * 1e9:
+                self._exclusive.release()
+            elif not obstacle:
+                # Last: a robot is claimed only once everything else is ready.
+                obstacle = self._exclusive.claim()
+        if self.wanted is not None and not obstacle and self._keeper.look():
+            # A stop of the last moment.
+            self.wanted = None
+        self.waiting_for = obstacle
+        return None if obstacle else self.wanted
+
+    def _report(self, text: str) -> None:
+        """Say what is waited for: at once if it changed, then at ever longer intervals while a request waits."""
+        now_ns = time.monotonic_ns()
+        # Seconds and values change all the time.
+        reason = _DIGITS.sub("", text)
+        if reason != self._shown:
+            self._repeat_s = _REPEAT_S if self._shown else 0.0
+        again = self.wanted is not None or reason != self._shown
+        if again and now_ns - self._shown_ns > self._repeat_s * 1e9:
+            self._reporter.report(text)
+            self._repeat_s = _REPEAT_S if reason != self._shown else min(2.0 * self._repeat_s, _MAX_REPEAT_S)
+            self._shown, self._shown_ns = reason, now_ns
 
     def _answer(self, ticket: Ticket, wanted: Levels | None) -> Levels | None:
         """Answer a request while inactive; return the levels of the pending activation, if any."""

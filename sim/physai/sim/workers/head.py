@@ -2,6 +2,8 @@
 
 import logging
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,16 +20,26 @@ PAUSE_S = 2.0
 STUCK_S = 10.0
 """How much longer Ray's process on this computer may not answer before this process ends at once [s]."""
 
+# Reads until the process that it watches has ended. Then it speaks if Ray has ended, too, and a `Head` was open.
+_WITNESS = """
+import socket, sys
+if not sys.stdin.read():
+    try:
+        socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+    except OSError:
+        sys.exit(sys.argv[2])
+"""
+
 logger = logging.getLogger(__name__)
 
 
 class Head:
     """Looks at Ray's process on this computer (the raylet), and at the port of the cluster's head.
 
-    Ray's own calls wait for a lost head, so ask here before. They raise OSError if the raylet ends meanwhile, which
-    `says_whether_lost` makes a ClusterError.
-    If the raylet is stopped during a call, the call waits for it with no limit and cannot be interrupted; a thread then
-    ends the process.
+    Ray's own calls wait for a lost head, so ask here before. If the raylet ends meanwhile, they raise OSError, which
+    `says_whether_lost` makes a ClusterError; if they were using the object store, Ray ends this process with code 1,
+    and another process says why. If the raylet is stopped during a call, the call waits for it with no limit and cannot
+    be interrupted; a thread then ends the process.
     """
 
     def __init__(self, ray: Any, *, way_out: str) -> None:
@@ -39,6 +51,17 @@ class Head:
         mine = next(node for node in ray.nodes() if node["NodeID"] == about.get_node_id())
         self._raylet = socket.socket(socket.AF_UNIX)
         self._raylet.connect(mine["RayletSocketName"])
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _WITNESS,
+            mine["RayletSocketName"],
+            f"physai: error: {self._ended()}",
+        ]
+        # In a session of its own, so that Ctrl-C leaves it.
+        self._witness = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
         self._raylet.setblocking(False)
         self._local = f"{mine['NodeManagerAddress']}:{mine['NodeManagerPort']}"
         self._looked_s = -PAUSE_S
@@ -63,6 +86,12 @@ class Head:
             f"of the cluster {self.address}, {who} has not answered for {silent_s:.0f} s: it ended or is stopped, or "
             "the network between it and this computer is down; start it again with `ray start --head`, and the other "
             f"computers with `ray start --address`, then {self._way_out}"
+        )
+
+    def _ended(self) -> str:
+        return (
+            f"Ray's process on this computer ended, and with it the connection to the cluster {self.address}; start it "
+            f"again with `ray start`, then {self._way_out}"
         )
 
     def _raylet_lives(self) -> bool:
@@ -93,10 +122,7 @@ class Head:
         begun = time.monotonic()
         while True:
             if not self._raylet_lives():
-                raise ClusterError(
-                    f"Ray's process on this computer ended, and with it the connection to the cluster {self.address}; "
-                    f"start it again with `ray start`, then {self._way_out}"
-                )
+                raise ClusterError(self._ended())
             if time.monotonic() - self._looked_s < PAUSE_S:
                 return
             silent = self._silent()
@@ -110,8 +136,11 @@ class Head:
 
     def close(self) -> None:
         """Does not look any more."""
+        if self._closed.is_set():
+            return
         self._closed.set()
         self._raylet.close()
+        self._witness.communicate(b".")
 
 
 _Given = ParamSpec("_Given")
