@@ -14,6 +14,11 @@ PARENTS = (-1, 0, 1, 2, 2, 4, 1, 2, 1, 0, 4, 6)
 
 def branching_model(seed: int, parents: tuple[int, ...] = PARENTS) -> Any:
     """Joints at random places with random axes."""
+    return branching_spec(seed, parents).compile()
+
+
+def branching_spec(seed: int, parents: tuple[int, ...] = PARENTS) -> mujoco.MjSpec:
+    """The same, to be changed before it is compiled."""
     rng = np.random.default_rng(seed)
 
     def body(number: int) -> str:
@@ -25,7 +30,7 @@ def branching_model(seed: int, parents: tuple[int, ...] = PARENTS) -> Any:
 
     loops = '<weld body1="b3" body2="b11"/><joint joint1="j6" joint2="j5"/>'
     text = f"<mujoco><worldbody>{body(0)}</worldbody><equality>{loops}</equality></mujoco>"
-    return mujoco.MjSpec.from_string(text).compile()
+    return mujoco.MjSpec.from_string(text)
 
 
 def random_state(model: Any, seed: int) -> tuple[Array, Array]:

@@ -19,10 +19,10 @@ from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
-from physai.sim.engines.mujoco import use_right_solver
 from physai.sim.logs.readers.table import ORIGIN_COLUMN
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.solver import use_right_solver
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import DELAY, Parameter, catalogue, model_fields
 from physai.sim.twin.servo import is_servo

@@ -14,6 +14,7 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from physai.sdk.base.errors import ModelError
 from physai.sim import friction
 from physai.sim.engines.protocol import Array, Snapshot, Stage, put
+from physai.sim.solver import use_right_solver
 
 _PARAMETER_PREFIX = "parameter."
 _COULOMB, _LOAD = "dof_frictionloss", "friction.load"
@@ -213,27 +214,6 @@ def roll_out(model: Any, batch: Batch, controls: Array) -> Array:
         rubbing.measure()
         record[:, step] = qpos
     return record
-
-
-_WRONG_SPARSE = ("4.0.0",)
-"""Versions of MuJoCo whose Newton solver computes wrong forces from sparse matrices where a kinematic tree branches."""
-_AUTO_SPARSE = 60
-"""Degrees of freedom from which MuJoCo chooses sparse matrices by itself."""
-
-
-def use_right_solver(model: Any) -> Any:
-    """Have a model solved with dense matrices where this version of MuJoCo errs with sparse ones; return the model.
-
-    The package `mujoco` 4.0.0 requires its own core, so physai cannot depend on the core 4.0.1, which is right. MuJoCo
-    Warp has its own solver, which is right with both.
-    """
-    auto = model.opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO and model.nv >= _AUTO_SPARSE
-    sparse = auto or model.opt.jacobian == mujoco.mjtJacobian.mjJAC_SPARSE
-    parents = np.asarray(model.dof_parentid)
-    parents = parents[parents >= 0]
-    if sparse and len(np.unique(parents)) < len(parents) and mujoco.mj_versionString() in _WRONG_SPARSE:
-        model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
-    return model
 
 
 def quiet_model(model: Any) -> Any:

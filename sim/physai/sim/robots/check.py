@@ -23,6 +23,7 @@ from physai.sim.robots.plausibility import (
     strongest_effort,
 )
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, servo_gains
+from physai.sim.solver import use_right_solver
 
 Array = NDArray[np.float64]
 
@@ -100,7 +101,7 @@ class _Bench:
     """One robot, its joints and their servos."""
 
     def __init__(self, robot: Robot, model: mujoco.MjModel | None = None) -> None:
-        self.model = copy.copy(robot.model if model is None else model)
+        self.model = use_right_solver(copy.copy(robot.model if model is None else model))
         self.data = mujoco.MjData(self.model)
         # By name: the model of a task may hold objects with joints of their own.
         self.names = [joint.name for joint in robot.spec.joints]

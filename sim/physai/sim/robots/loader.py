@@ -22,6 +22,7 @@ from physai.sim.robots.scene import light_up
 from physai.sim.robots.spec import home_qpos, robot_spec
 from physai.sim.robots.urdf import read_urdf
 from physai.sim.robots.xmlfile import XmlFile, read_xml
+from physai.sim.solver import use_right_solver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Ro
     light_up(model_spec)
     friction.reserve(model_spec)
     try:
-        model = model_spec.compile()
+        model = use_right_solver(model_spec.compile())
     except ValueError as error:
         raise ModelError(f"{source}: {_one_line(error)}") from error
     _require_finite_dynamics(source, model)
