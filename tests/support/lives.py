@@ -235,7 +235,7 @@ class Life:
             bool(self.keeper.elsewhere),
             bool(self.keeper.inherited),
             self.keeper.settled(commands.stop),
-            loop.seen == commands.levels,
+            tuple(new == old for new, old in zip(commands.levels, loop.seen, strict=True)),
             loop.drove,
             loop._end,  # pyright: ignore[reportPrivateUsage]
             loop._starting,  # pyright: ignore[reportPrivateUsage]

@@ -59,6 +59,12 @@ NODE_NAME = "physai_policy"
 # Period of the timer that monitors the runtime [s].
 LOOK_S = 0.05
 
+# Gap between two calls of that timer after which requests may have waited [s].
+GAP_S = 1.0
+
+# Time until they are read after the gap [s]: the middleware repeats what it could not deliver.
+DRAIN_S = 5.0
+
 # Timeout until all joints are measured at rest after an emergency stop [s].
 STOP_CONFIRM_S = 3.0
 
@@ -102,6 +108,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
         self._published_status = ""
         self._published_s = 0.0
         self._looked_ns = time.monotonic_ns()
+        # Monotonic times before and after this node last stood still [ns].
+        self._gap_ns = (0, 0)
         for name, parameter in PARAMETERS.items():
             self._declare(name, parameter)
         self.add_on_set_parameters_callback(self._on_parameters)
@@ -172,7 +180,12 @@ class PolicyNode(LifecycleNodeMixin, Node):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Starts driving the robot once its sensor samples are sound."""
         timeout_s = float(self._value("activation_timeout_s"))
-        return self._transition("activate", lambda: self._loaded().activate(timeout_s), ACTIVE)
+
+        def activate() -> Any:
+            self._require_awake()
+            return self._loaded().activate(timeout_s)
+
+        return self._transition("activate", activate, ACTIVE)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Ramps to HOLD, then stops sending."""
@@ -273,10 +286,17 @@ class PolicyNode(LifecycleNodeMixin, Node):
         return self._loaded().braked(command, state)
 
     def _release(self, command: Command) -> str:
-        stood_s = (time.monotonic_ns() - self._looked_ns) * 1e-9
-        if stood_s > ANSWER_S:
-            raise DriveError(f"{command}: refused: this node stood still for {stood_s:.0f} s; ask again")
+        self._require_awake(f"{command}: ")
         return f"{command}: {self._loaded().request(command)}"
+
+    def _require_awake(self, about: str = "") -> None:
+        """Raise DriveError if a request may be older than its sender waits for an answer."""
+        if (time.monotonic_ns() - self._read_since_ns()) * 1e-9 > ANSWER_S:
+            before_ns, after_ns = self._gap_ns
+            raise DriveError(
+                f"{about}refused: this node stood still for {(after_ns - before_ns) * 1e-9:.0f} s, so the request may "
+                f"be an old one; ask again {DRAIN_S:g} s later"
+            )
 
     def _stop(self) -> str:
         """Stops; returns only once every joint is measured at rest."""
@@ -303,7 +323,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         if not drive.running:
             raise DriveError("the control loop has ended; configure the node again")
         # A node that stood still reads old requests, so they count from when it was last seen alive.
-        drive.runtime.commands.heartbeat_ns = self._looked_ns
+        drive.runtime.commands.heartbeat_ns = self._read_since_ns()
         return "received"
 
     def _load_slot(self) -> str:
@@ -321,8 +341,17 @@ class PolicyNode(LifecycleNodeMixin, Node):
             self.get_logger().error(str(error))
         return response
 
+    def _read_since_ns(self) -> int:
+        """Earliest monotonic time at which a request that is read now can have arrived [ns]."""
+        before_ns, after_ns = self._gap_ns
+        return before_ns if time.monotonic_ns() - after_ns < DRAIN_S * 1e9 else self._looked_ns
+
     def _on_look(self) -> None:
-        self._looked_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns()
+        if now_ns - self._looked_ns > GAP_S * 1e9:
+            # This timer may come before the requests that waited meanwhile.
+            self._gap_ns = self._looked_ns, now_ns
+        self._looked_ns = now_ns
         drive = self._drive
         if drive is not None and self._transition_lock.acquire(blocking=False):
             try:

@@ -43,6 +43,16 @@ def test_no_promise_is_broken_in_the_states_near_the_start(folder: Path, drive_a
 
 @pytest.mark.slow
 @AFTER_BOOT
+def test_no_promise_is_broken_in_a_thousand_states(folder: Path, drive_after_boot: bool) -> None:
+    with computer(folder, drive_after_boot=drive_after_boot) as live:
+        found = search(live, events(("a",)), most_states=1000)
+    assert not found.broken, found.broken[0]
+    assert found.resets > 10
+    assert found.starts > 1000
+
+
+@pytest.mark.exhaustive
+@AFTER_BOOT
 def test_no_promise_is_broken_in_any_state_that_can_be_reached(folder: Path, drive_after_boot: bool) -> None:
     """Of one tree; lives of any number and length."""
     with computer(folder, drive_after_boot=drive_after_boot) as live:
@@ -93,7 +103,7 @@ def mutated(module: ModuleType, old: str, new: str) -> ModuleType:
     ("module", "old", "new", "most_states"),
     [
         *(pytest.param(*mutant, FAST, id=name) for name, mutant in MUTANTS.items()),
-        *(pytest.param(*mutant, 100_000, id=name, marks=pytest.mark.slow) for name, mutant in DEEP.items()),
+        *(pytest.param(*mutant, 100_000, id=name, marks=pytest.mark.exhaustive) for name, mutant in DEEP.items()),
     ],
 )
 def test_the_search_catches_a_wrong_runtime(
