@@ -361,13 +361,13 @@ class Tick:
             return _LEASE_LOST
         if watchdog is not None:
             # Recorded before sending: the process may be preempted or killed in the system call that sends.
-            watchdog.sends(*self.guard.decided())
+            watchdog.sends(*self.guard.decided(), self.guard.silence)
         try:
             self._transport.send(result.targets, self._wall())
         except Exception as error:
             # As in `_sense`.
             if watchdog is not None:
-                watchdog.takes_back(self.guard.last)
+                watchdog.takes_back(self.guard.last, self.guard.silence)
             self.error = f"{self._transport.name}: {error}"
             # The next period treats this command as missing.
             self._unsent = True

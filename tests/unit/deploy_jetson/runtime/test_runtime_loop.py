@@ -530,11 +530,12 @@ def test_the_watchdog_knows_a_command_before_it_leaves(tmp_path: Path) -> None:
         def taken_over(self) -> None:
             pass
 
-        def sends(self, commands: Array, step: Array) -> None:
+        def sends(self, commands: Array, step: Array, silence: int) -> None:
+            assert silence == 0
             told.append(("sends", float(commands[0, 0])))
             told.append(("step", float(step[0, 0])))
 
-        def takes_back(self, last: Array) -> None:
+        def takes_back(self, last: Array, silence: int) -> None:
             told.append(("takes back", float(last[0, 0])))
 
     def begin(rig: LoopUnderTest) -> None:
