@@ -197,6 +197,9 @@ class Loop:
             self._press(GuardState.DAMP, _DAMP_REQUESTED)
         if hold:
             self._press(GuardState.HOLD, _HOLD_REQUESTED)
+        if self._end is not None and (hold or damp or deactivate):
+            # An update that ends the policy then leaves the next one to wait for `activate`.
+            self.drove = False
         reset, start = self._next_ticket()
         least, reasons, skipped = self._least, self._reasons, self._skipped
         self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0

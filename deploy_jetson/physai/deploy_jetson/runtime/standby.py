@@ -30,6 +30,11 @@ _RELEASE_S = 2.0
 _DIGITS = re.compile(r"[\d.]+")
 
 
+def _awake_ns() -> int:
+    # CLOCK_MONOTONIC stands still while the whole computer is suspended.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 class StandbyError(PhysaiError):
     """A run of limited duration did not get its robot."""
 
@@ -88,13 +93,15 @@ class Standby:
         shown, shown_ns, repeat_s = "", 0, _REPEAT_S
         begun_ns = time.monotonic_ns()
         # `clear_ns`: when the robot could last be driven.
-        awake_ns = clear_ns = time.monotonic_ns()
+        awake_ns, clear_ns = _awake_ns(), time.monotonic_ns()
         while True:
             self._transport.wait(_PERIOD_S)
-            before_ns, awake_ns = awake_ns, time.monotonic_ns()
+            before_ns, awake_ns = awake_ns, _awake_ns()
             # Nobody expects a robot to move when a suspended machine wakes up.
             if wanted is not None and awake_ns - before_ns > _SUSPENDED_S * 1e9:
-                self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
+                self._reporter.report(
+                    "not activated: this process or computer was suspended meanwhile; send `activate` again"
+                )
                 wanted = None
             if commands.shutdown:
                 return LoopEnd.SHUTDOWN
