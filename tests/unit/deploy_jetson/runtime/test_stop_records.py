@@ -194,6 +194,17 @@ def test_a_refused_record_is_tried_again(root: Path) -> None:
     assert kept.settled(queue.stop) == ""
 
 
+def test_a_record_that_cannot_be_read_says_what_to_do(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to belong to another account whose reset lifts it, which cannot be."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.setenv("PHYSAI_STOPS", str(tmp_path / "loop"))
+    kept = keeper(root, CommandQueue())
+    assert "let this account read that folder" in kept.irresettable()
+    assert "PHYSAI_STOPS" in kept.irresettable()
+
+
 def test_stops_of_runtimes_elsewhere(root: Path) -> None:
     queue, bus = CommandQueue(), Bus()
     kept = keeper(root, queue, bus)

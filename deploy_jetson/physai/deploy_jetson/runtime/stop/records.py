@@ -49,6 +49,8 @@ class StopRecord:
     path: Path
     writable: bool
     """Whether this account may reset it."""
+    readable: bool = True
+    """Whether this account may read it; otherwise it is unknown whether there is one."""
 
     def __str__(self) -> str:
         return f"the stop of {self.since} ({self.why}), recorded in {self.path}"
@@ -245,7 +247,8 @@ def _read(path: Path) -> StopRecord | None:
             raise SlotError("no record")
         record = cast("dict[str, Any]", document)
     except OSError as error:
-        return StopRecord("an unknown time", f"its record cannot be read: {error.strerror}", path, writable=False)
+        why = f"its record cannot be read: {error.strerror}"
+        return StopRecord("an unknown time", why, path, writable=False, readable=False)
     except (ValueError, SlotError, RecursionError):
         return StopRecord("an unknown time", "its record is damaged", path, writable=os.access(path, os.W_OK))
     if not record["stopped"]:
