@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,25 @@ def test_a_policy_that_computes_no_numbers_ends_its_trial(tmp_path: Path) -> Non
     assert "HOLD: inference failed" in counters.message
     # The third one in a row raised the state.
     assert counters.interventions == 2
+
+
+def test_a_robot_does_not_go_on_when_its_computer_wakes_up(tmp_path: Path) -> None:
+    """CLOCK_MONOTONIC stands still during a suspend, so a policy in RUN went on an hour later."""
+
+    def sleep(rig: LoopUnderTest) -> None:
+        clocks = rig.loop._clocks  # pyright: ignore[reportPrivateUsage]
+        # And half a period, because the clocks that show it are not read at once.
+        asleep_ns = clocks.asleep_ns() + 3600 * 10**9 + 10**7
+        rig.loop._clocks = replace(clocks, asleep_ns=lambda: asleep_ns)  # pyright: ignore[reportPrivateUsage]
+
+    with played(tmp_path, {20: sleep}) as (rig, _, ticks):
+        assert states(ticks)[18] == GuardState.RUN
+        assert min(states(ticks)[19:]) >= GuardState.HOLD
+        assert ticks[19][1] & RuntimeFault.PERIODS_SKIPPED
+        assert rig.loop.counts.skipped == 3600 * RATE_HZ
+        counters = read_counters(tmp_path / "health")
+    assert counters is not None
+    assert counters.faults == 0
 
 
 @pytest.mark.parametrize(("duration_s", "state"), [(0.03, 0), (0.2, GuardState.HOLD), (1.0, GuardState.DAMP)])
