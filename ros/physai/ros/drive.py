@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.deploy_jetson.runtime.stop.records import StopRecordError, StopRecords
 from physai.deploy_jetson.runtime.watchdog.client import END_S, WATCHDOG_STARTS
 from physai.deploy_jetson.telemetry.telemetry import Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
@@ -35,10 +37,21 @@ ANSWER_S = 3.0
 NOT_DRIVEN = "the policy is not driving the robot, nothing is sent"
 
 _POLL_S = 0.002
+# Period at which the status is read while a stop is confirmed [s].
+_STATUS_S = 0.005
 
 
 class DriveError(PhysaiError):
     """A transition failed."""
+
+
+def record_stop(root: Path) -> str:
+    """Record a stop of a robot that no runtime of this program drives; return the end of the answer to it."""
+    try:
+        StopRecords(root).record("requested at the ROS 2 node")
+    except StopRecordError as error:
+        return f"the stop is NOT DURABLE, a restart may forget it: {error}"
+    return "the stop is recorded and blocks until reset"
 
 
 class Drive:
@@ -161,6 +174,39 @@ class Drive:
                 raise DriveError(f"{command}: NOT CONFIRMED, the guard is in {runtime.guard_state}")
             time.sleep(_POLL_S)
         return f"{runtime.guard_state}, until reset"
+
+    def confirmed_stop(self, timeout_s: float) -> str:
+        """Request a protective stop; return once every joint is measured at rest.
+
+        The answer says whether the stop is not durable, in each case.
+
+        Raises:
+            DriveError: nothing is driven, or the joints are not measured at rest in time; the stop acts nevertheless.
+        """
+        if not self.running:
+            raise DriveError(f"the policy has ended, nothing is driven; {record_stop(self.runtime.options.root)}")
+        deadline = time.monotonic() + timeout_s
+        try:
+            self.brake(Command.STOP)
+        except DriveError as error:
+            raise DriveError(f"{error}{self._not_durable(deadline)}") from None
+        while not self.runtime.status().get("stopped"):
+            if time.monotonic() > deadline:
+                raise DriveError(
+                    f"NOT CONFIRMED: the joints are not measured at rest after {timeout_s:g} s; cut the power"
+                    f"{self._not_durable(deadline)}"
+                )
+            time.sleep(_STATUS_S)
+        return f"stopped: every joint was measured at rest{self._not_durable(deadline)}"
+
+    def _not_durable(self, deadline: float) -> str:
+        """Wait for the record of the newest stop; return why it is not durable, empty if it is."""
+        runtime = self.runtime
+        number = runtime.commands.stop
+        while (settled := runtime.stop_settled(number)) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        text = "NOT DURABLE: it is not recorded yet" if settled is None else settled
+        return f"; the stop is {text}" if text else ""
 
     def request(self, command: Command) -> str:
         """Requests a reset or a start and returns the reply.

@@ -34,11 +34,10 @@ from std_srvs.srv import Trigger
 from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import LoopEnd
-from physai.deploy_jetson.runtime.stop.records import StopRecords
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.deploy_jetson.transport.dds.domain import one_line
-from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError
+from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError, record_stop
 from physai.ros.parameters import (
     PARAMETERS,
     Parameter,
@@ -302,21 +301,9 @@ class PolicyNode(LifecycleNodeMixin, Node):
         """Stops; returns only once every joint is measured at rest."""
         drive = self._drive
         if drive is None:
-            StopRecords(Path(str(self._value("root")))).record("requested at the ROS 2 node")
-            raise DriveError("no policy is loaded, so nothing is driven; the stop is recorded and blocks until reset")
-        drive.brake(Command.STOP)
-        number = drive.runtime.commands.stop
-        deadline = time.monotonic() + STOP_CONFIRM_S
-        while not drive.runtime.status().get("stopped"):
-            if time.monotonic() > deadline:
-                raise DriveError(
-                    f"NOT CONFIRMED: the joints are not measured at rest after {STOP_CONFIRM_S:g} s; cut the power"
-                )
-            time.sleep(LOOK_S / 10)
-        while (settled := drive.runtime.stop_settled(number)) is None and time.monotonic() < deadline:
-            time.sleep(LOOK_S / 10)
-        stopped = "stopped: every joint was measured at rest"
-        return stopped if settled == "" else f"{stopped}; {settled or 'NOT DURABLE: it is not recorded yet'}"
+            root = Path(str(self._value("root")))
+            raise DriveError(f"no policy is loaded, so nothing is driven; {record_stop(root)}")
+        return drive.confirmed_stop(STOP_CONFIRM_S)
 
     def _heartbeat(self) -> str:
         drive = self._loaded()

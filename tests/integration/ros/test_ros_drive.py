@@ -247,6 +247,33 @@ def test_where_nothing_is_driven_no_request_succeeds(drives: Drives, state: Guar
         drive.request(Command.RESET)
 
 
+def test_a_stop_that_the_disk_refuses_is_not_durable_wherever_it_is_requested(drives: Drives) -> None:
+    """A stop of a node that does not drive was acknowledged before it was recorded, and never after its loop had ended.
+
+    Both answers said that activation is blocked until reset.
+    """
+    drive = drives.make(LocalRobot())
+    drive.start(WAIT_S)
+    record = drive.runtime.options.root / RECORD_FILE
+    with pytest.raises(DriveError, match=r"nothing is sent; activation is blocked until reset$"):
+        drive.confirmed_stop(WAIT_S)
+    assert b'"stopped": true' in record.read_bytes()
+    record.unlink()
+    record.mkdir()
+    with pytest.raises(DriveError, match=r"blocked until reset; the stop is NOT DURABLE: .*Is a directory"):
+        drive.confirmed_stop(WAIT_S)
+    drive.stop(WAIT_S)
+    with pytest.raises(DriveError, match="the policy has ended, nothing is driven; the stop is NOT DURABLE"):
+        drive.confirmed_stop(WAIT_S)
+    record.rmdir()
+    with pytest.raises(DriveError, match=r"the stop is recorded and blocks until reset$"):
+        drive.confirmed_stop(WAIT_S)
+    again = drives.make(LocalRobot())
+    again.start(WAIT_S)
+    assert again.runtime.commands.stopped
+    until(lambda: obeyed(again, Command.RESET))
+
+
 def obeyed(drive: Drive, command: Command) -> bool:
     try:
         drive.request(command)

@@ -30,6 +30,9 @@ RATE_SHARE = 0.1
 # Change of CLOCK_REALTIME against CLOCK_MONOTONIC that counts as a step rather than slewing [ns].
 CLOCK_STEP_NS = 20_000_000
 
+# Shortest suspend of the computer that counts [ns]: the two clocks that show it are not read at once.
+SLEPT_NS = 500_000_000
+
 _ALREADY_ACTIVE = "active already; `reset` and `start` bring a stopped policy back"
 
 # Longest time an activation waits for the robot to be at rest and ready before it gives up the start [s].
@@ -92,7 +95,7 @@ class Loop:
         self._clocks = clocks or Clocks()
         self._alarm = alarm or DeadlineTimer(clock_ns=self._clocks.now_ns, warm_up=self._warm_up, period_ns=period_ns)
         self._number = 0
-        self._offset_ns = 0
+        self._offset_ns = self._asleep_ns = 0
         self._state = int(GuardState.STANDSTILL)
         self._levels = commands.levels
         self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
@@ -127,12 +130,13 @@ class Loop:
             # On absolute deadlines, so that the rate does not drift.
             due = self._clocks.now_ns() + period
             while not self._ended:
-                late = alarm.wait(due) - due
-                if late >= period:
+                late, slept = alarm.wait(due) - due, self._slept_ns()
+                if late >= period or slept:
                     # Whole periods have passed, as after a suspend. They are skipped, because old decisions are of no
                     # use.
                     skipped = late // period
                     due += skipped * period
+                    skipped += slept // period
                     number += skipped
                     self._skip(skipped)
                 why = tick.lost()
@@ -164,6 +168,12 @@ class Loop:
             # Skipped after an exception, so that the watchdog brings the robot to rest.
             self._watchdog.end()
         return self._end or LoopEnd.SHUTDOWN
+
+    def _slept_ns(self) -> int:
+        """Return for how long the computer was suspended since the last call [ns]; 0 if it was not."""
+        asleep_ns = self._clocks.asleep_ns()
+        slept_ns, self._asleep_ns = asleep_ns - self._asleep_ns, asleep_ns
+        return slept_ns if slept_ns >= SLEPT_NS else 0
 
     def _regain(self, watchdog: Watchdog) -> None:
         """Continue from the watchdog's last command in HOLD, if it took over."""
@@ -197,6 +207,9 @@ class Loop:
             self._press(GuardState.DAMP, _DAMP_REQUESTED)
         if hold:
             self._press(GuardState.HOLD, _HOLD_REQUESTED)
+        if self._end is not None and (hold or damp or deactivate):
+            # An update that ends the policy then leaves the next one to wait for `activate`.
+            self.drove = False
         reset, start = self._next_ticket()
         least, reasons, skipped = self._least, self._reasons, self._skipped
         self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
@@ -281,7 +294,7 @@ class Loop:
         self.loaded.health.warm_up()
 
     def _begin(self) -> None:
-        self._offset_ns = self._clock_offset_ns()
+        self._offset_ns, self._asleep_ns = self._clock_offset_ns(), self._clocks.asleep_ns()
         self._tick.activate()
         self._state, self._trouble = int(GuardState.STANDSTILL), 0
         self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0

@@ -90,6 +90,8 @@ class Runtime:
         self._manager = ServiceManager()
         self._scout: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
+        # Why a loop ended whose policy drove.
+        self._drove: LoopEnd | None = None
 
     def run(self) -> LoopEnd:
         """Run from UNCONFIGURED to FINALIZED.
@@ -106,8 +108,7 @@ class Runtime:
                 if isinstance(granted, LoopEnd):
                     return granted
                 end = self._drive(loop, granted)
-                if loop.drove and not self.commands.stopped:
-                    note_driving(self.options.root, end)
+                self._drove = end if loop.drove else None
                 if end not in (LoopEnd.DEACTIVATED, LoopEnd.LEASE_LOST):
                     return end
                 wanted = None
@@ -358,6 +359,7 @@ class Runtime:
         self.transport.close()
         if self._control is not None:
             self._control.close()
+        self._note_driving()
         if self._swapper is not None:
             self._swapper.close()
         if self._scout is not None:
@@ -370,6 +372,12 @@ class Runtime:
         self.telemetry.finish(self._error)
         self._reporter.flush()
         self.state = advance(self.state, Lifecycle.FINALIZED)
+
+    def _note_driving(self) -> None:
+        """Let the run after an update go on, unless the operator has asked for something else since."""
+        loop, commands = self._loop, self.commands
+        if self._drove is not None and loop is not None and loop.seen == commands.levels and not commands.stopped:
+            note_driving(self.options.root, self._drove)
 
     def _problems(self) -> Iterator[str]:
         yield from self.transport.problems()

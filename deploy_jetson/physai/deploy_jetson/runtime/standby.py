@@ -30,6 +30,11 @@ _RELEASE_S = 2.0
 _DIGITS = re.compile(r"[\d.]+")
 
 
+def _awake_ns() -> int:
+    # CLOCK_MONOTONIC stands still while the whole computer is suspended.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 class StandbyError(PhysaiError):
     """A run of limited duration did not get its robot."""
 
@@ -70,7 +75,7 @@ class Standby:
         self.wanted: Levels | None = None
         """Levels of the pending request to activate; None without one."""
         # When this process was last awake, when the robot could last be driven, and what was said last.
-        self._awake_ns = self._clear_ns = time.monotonic_ns()
+        self._awake_ns, self._clear_ns = _awake_ns(), time.monotonic_ns()
         self._shown, self._shown_ns, self._repeat_s = "", 0, _REPEAT_S
         self._loop, self._tick, self._transport, self._commands = loop, tick, transport, commands
         self._reporter, self._heartbeat_s, self._watchdog = reporter, heartbeat_s, watchdog
@@ -90,7 +95,8 @@ class Standby:
             StandbyError: a run of limited duration has waited for too long.
         """
         self.wanted = wanted
-        begun_ns = self._awake_ns = self._clear_ns = time.monotonic_ns()
+        self._awake_ns = _awake_ns()
+        begun_ns = self._clear_ns = time.monotonic_ns()
         while True:
             self._transport.wait(_PERIOD_S)
             result = self.look()
@@ -107,10 +113,12 @@ class Standby:
     def look(self) -> LoopEnd | Levels | None:
         """Look once; return what `wait` returns, None to go on waiting."""
         commands = self._commands
-        before_ns, self._awake_ns = self._awake_ns, time.monotonic_ns()
+        before_ns, self._awake_ns = self._awake_ns, _awake_ns()
         # Nobody expects a robot to move when a suspended machine wakes up.
         if self.wanted is not None and self._awake_ns - before_ns > _SUSPENDED_S * 1e9:
-            self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
+            self._reporter.report(
+                "not activated: this process or computer was suspended meanwhile; send `activate` again"
+            )
             self.wanted = None
         if commands.shutdown:
             return LoopEnd.SHUTDOWN

@@ -34,12 +34,14 @@ _WATCHDOG, _LEASE_LOST = int(RuntimeFault.WATCHDOG), int(RuntimeFault.LEASE_LOST
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The two clocks of a tick."""
+    """The clocks of a tick."""
 
     now_ns: Clock = time.monotonic_ns
     """CLOCK_MONOTONIC [ns]."""
     wall_ns: Clock = time.time_ns
     """CLOCK_REALTIME, the clock of sensor stamps [ns]."""
+    asleep_ns: Clock = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    """Time for which the computer was suspended, which CLOCK_MONOTONIC leaves out, to within a preemption [ns]."""
 
 
 class Tick:
@@ -361,13 +363,13 @@ class Tick:
             return _LEASE_LOST
         if watchdog is not None:
             # Recorded before sending: the process may be preempted or killed in the system call that sends.
-            watchdog.sends(*self.guard.decided())
+            watchdog.sends(*self.guard.decided(), self.guard.silence)
         try:
             self._transport.send(result.targets, self._wall())
         except Exception as error:
             # As in `_sense`.
             if watchdog is not None:
-                watchdog.takes_back(self.guard.last)
+                watchdog.takes_back(self.guard.last, self.guard.silence)
             self.error = f"{self._transport.name}: {error}"
             # The next period treats this command as missing.
             self._unsent = True

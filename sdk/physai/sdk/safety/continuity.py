@@ -15,6 +15,9 @@ from physai.sdk.safety.limits import Array, GuardLimits
 
 Bools = npt.NDArray[np.bool_]
 
+BROKEN = -1
+"""`StreamWatch.silence` of a stream that broke off."""
+
 
 class StreamWatch:
     """Detects breaks in the stream of valid samples of robots that are not in RUN, one row per world."""
@@ -36,6 +39,23 @@ class StreamWatch:
         self._valid_s[rows] = math.nan
         self._blind[rows] = 0
         self.broken[rows] = False
+
+    @property
+    def silence(self) -> int:
+        """Periods of the first world since its last valid sample, or `BROKEN`; for a detector that continues."""
+        return BROKEN if self.broken[0] else int(self._blind[0])
+
+    def resume(self, silence: int) -> None:
+        """Continue another detector's watch, in all worlds.
+
+        The stamps in between are unknown: a process that was late is no gap in the robot's samples.
+
+        Args:
+            silence: of that detector.
+        """
+        self._valid_s[...] = math.nan
+        self._blind[...] = max(silence, 0)
+        self.broken[...] = silence == BROKEN and self._holds
 
     def accept(self, stamp_s: Array) -> None:
         """Record valid samples of all worlds; cheap, for a period without faults."""

@@ -145,16 +145,22 @@ class Guard:
         """See `GuardResult.read_back`; of the first world."""
         return int(self._state.read_back[0])
 
-    def resume_from(self, last: Array, step: Array) -> None:
+    @property
+    def silence(self) -> int:
+        """How the samples of the first world broke off, for a guard that continues; see `StreamWatch.silence`."""
+        return self._stream.silence
+
+    def resume_from(self, last: Array, step: Array, silence: int = 0) -> None:
         """Continue from commands that another guard has sent.
 
         Args:
             last: the command sent last, shape (A,) or (num_worlds, A).
             step: its change from the one before, likewise.
+            silence: of that guard, see `silence`.
         """
         self.last[...], self.step[...] = last, step
         self._unreferenced[:] = False
-        self._stream.reset(~self._unreferenced)
+        self._stream.resume(silence)
         self._settle()
 
     def _forget(self, rows: Bools) -> None:

@@ -217,13 +217,26 @@ class _Line(Frozen):
         return (self.contract, self.twin) == (subject.contract, subject.twin)
 
 
+def _is_line(data: bytes) -> bool:
+    try:
+        _Line.model_validate_json(data)
+    except ValidationError:
+        return False
+    return True
+
+
 def _lines(file: BinaryIO, journal: Path) -> list[_Line]:
     file.seek(0)
     data = file.read(MAX_JOURNAL_BYTES + 1)
     if not len(data) <= MAX_JOURNAL_BYTES:
         raise ExamError(f"{journal}: more than {MAX_JOURNAL_BYTES} bytes; is it the journal of exams?")
     whole, _, torn = data.rpartition(b"\n")
-    if torn and file.writable():
+    if _is_line(torn):
+        # An editor may leave out the last end of a line, and an exam that was opened counts.
+        whole = data
+        if file.writable():
+            file.write(b"\n")
+    elif torn and file.writable():
         # Of a process that was killed before it said what the exam is.
         file.truncate(len(data) - len(torn))
     try:

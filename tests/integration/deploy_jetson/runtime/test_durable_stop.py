@@ -250,6 +250,46 @@ def test_a_stopped_robot_that_returns_elsewhere_is_not_driven(bench: Bench, deat
     assert abs(bench.robot.log[count].value - elsewhere) < 0.1
 
 
+@pytest.mark.parametrize("stopped", [True, False], ids=["after a stop", "from RUN"])
+def test_a_robot_that_returns_elsewhere_while_its_runtime_stands_still_is_not_driven(
+    bench: Bench, *, stopped: bool
+) -> None:
+    """The loop forgot what its watchdog had noticed, and sent the robot 2 rad back to where it was commanded last."""
+    runtime = bench.start()
+    runtime.wait_for_run()
+    if stopped:
+        stop(runtime)
+    runtime.process.send_signal(signal.SIGSTOP)
+    # The watchdog commands the robot by now, and kills the runtime after 2 s.
+    time.sleep(0.3)
+    bench.robot.silent = True
+    time.sleep(0.7)
+    count = len(bench.robot.log)
+    bench.robot.moved_by = -2.0
+    bench.robot.speed = 0.0
+    bench.robot.silent = False
+    time.sleep(0.3)
+    runtime.process.send_signal(signal.SIGCONT)
+    runtime.wait_for(lambda: runtime.status().get("withheld"))
+    assert not bench.robot.log[count:]
+
+
+@ON_UDP
+def test_a_robot_that_has_fallen_silent_is_not_reset(bench: Bench) -> None:
+    """A standstill that was confirmed once was good for a reset hours after the last sample."""
+    first = bench.start()
+    first.wait_for_run()
+    stop(first)
+    end(first, "kill")
+    again = bench.start()
+    again.wait_for(lambda: again.status().get("stopped"))
+    bench.robot.silent = True
+    again.wait_for(lambda: not again.status().get("stopped"))
+    assert "it waits for a newer sample" in refusal(again, "reset")
+    bench.robot.silent = False
+    release(again)
+
+
 def events(seed: int, count: int) -> list[str]:
     words = ["stop", "reset", "activate", "start", "kill", "term", "restart", "other tree"]
     return random.Random(seed).choices(words, weights=[3, 3, 3, 2, 3, 2, 4, 2], k=count)

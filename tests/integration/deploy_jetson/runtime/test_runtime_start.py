@@ -315,6 +315,35 @@ def test_an_update_keeps_the_driving_state_that_it_found(site: Site) -> None:
     assert not driven(site)
 
 
+@pytest.mark.parametrize("word", [Command.DEACTIVATE, Command.HOLD, Command.DAMP, Command.STOP])
+def test_a_request_that_ends_the_driving_holds_after_an_update(site: Site, word: Command) -> None:
+    """The service drove again after the update, although it was told `deactivate` or `hold` while it braked."""
+    site.run(1)
+    leave_note(site.agent.root, drove=True)
+    made = runtime(site.agent.root, Asking(), service=True, seconds=None)
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    until(lambda: made.status().get("guard") == "RUN")
+    leave_note(site.agent.root)
+    for each in (Command.SHUTDOWN, word):
+        made.commands.put(each)
+    thread.join()
+    assert not driven(site)
+
+
+def test_a_computer_that_was_suspended_forgets_the_request_to_activate(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.run(1)
+    clock = iter(range(0, 10**15, 6 * 10**9))
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: next(clock))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(standby, "_PATIENCE_S", 0.5)
+    robot = Asking()
+    with pytest.raises(standby.StandbyError, match="the request to activate"):
+        runtime(site.agent.root, robot).run()
+    assert robot.sent == 0
+
+
 def test_a_note_of_another_boot_or_of_long_ago_is_ignored(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     root = site.agent.root
     assert not take_note(root)

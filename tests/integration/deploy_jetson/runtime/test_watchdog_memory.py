@@ -165,7 +165,7 @@ def test_the_loop_goes_on_from_what_the_watchdog_sent(watchdog: Watchdog) -> Non
     watchdog.sends(last, step)
     assert watchdog.taken_over() is None
     words(watchdog)[Word.FIRED] = words(watchdog)[Word.CLAIM]
-    watchdog._other.write(1, 3, np.array([0.7]), np.array([0.05]))  # pyright: ignore[reportPrivateUsage]
+    watchdog._other.write(1, 3, np.array([0.7]), np.array([0.05]), -1)  # pyright: ignore[reportPrivateUsage]
     watchdog.claim()
     assert not watchdog.may_send()
     # It still speaks.
@@ -173,7 +173,8 @@ def test_the_loop_goes_on_from_what_the_watchdog_sent(watchdog: Watchdog) -> Non
     words(watchdog)[Word.YIELDED] = words(watchdog)[Word.CLAIM]
     found = watchdog.taken_over()
     assert found is not None
-    assert [values.tolist() for values in found] == [[0.7], [0.05]]
+    assert [values.tolist() for values in found[:2]] == [[0.7], [0.05]]
+    assert found[2] == -1
     assert watchdog.taken_over() is None
     watchdog.claim()
     assert watchdog.may_send()
@@ -215,7 +216,7 @@ class Spy:
     def __init__(self, *_: object) -> None:
         self.sent: list[float] = []
         self.last, self.step = np.zeros(1), np.zeros(1)
-        self.at_rest = False
+        self.at_rest, self.silence = False, 0
         self.resumes: Callable[[], object] = lambda: None
         self.decides: Callable[[], object] = lambda: None
 

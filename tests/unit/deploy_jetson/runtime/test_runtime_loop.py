@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,25 @@ def test_a_policy_that_computes_no_numbers_ends_its_trial(tmp_path: Path) -> Non
     assert counters.interventions == 2
 
 
+def test_a_robot_does_not_go_on_when_its_computer_wakes_up(tmp_path: Path) -> None:
+    """CLOCK_MONOTONIC stands still during a suspend, so a policy in RUN went on an hour later."""
+
+    def sleep(rig: LoopUnderTest) -> None:
+        clocks = rig.loop._clocks  # pyright: ignore[reportPrivateUsage]
+        # And half a period, because the clocks that show it are not read at once.
+        asleep_ns = clocks.asleep_ns() + 3600 * 10**9 + 10**7
+        rig.loop._clocks = replace(clocks, asleep_ns=lambda: asleep_ns)  # pyright: ignore[reportPrivateUsage]
+
+    with played(tmp_path, {20: sleep}) as (rig, _, ticks):
+        assert states(ticks)[18] == GuardState.RUN
+        assert min(states(ticks)[19:]) >= GuardState.HOLD
+        assert ticks[19][1] & RuntimeFault.PERIODS_SKIPPED
+        assert rig.loop.counts.skipped == 3600 * RATE_HZ
+        counters = read_counters(tmp_path / "health")
+    assert counters is not None
+    assert counters.faults == 0
+
+
 @pytest.mark.parametrize(("duration_s", "state"), [(0.03, 0), (0.2, GuardState.HOLD), (1.0, GuardState.DAMP)])
 def test_a_standstill_leads_where_as_many_missing_commands_would(tmp_path: Path, duration_s: float, state: int) -> None:
     with played(tmp_path, {20: stand_still(duration_s)}) as (rig, _, ticks):
@@ -530,11 +550,12 @@ def test_the_watchdog_knows_a_command_before_it_leaves(tmp_path: Path) -> None:
         def taken_over(self) -> None:
             pass
 
-        def sends(self, commands: Array, step: Array) -> None:
+        def sends(self, commands: Array, step: Array, silence: int) -> None:
+            assert silence == 0
             told.append(("sends", float(commands[0, 0])))
             told.append(("step", float(step[0, 0])))
 
-        def takes_back(self, last: Array) -> None:
+        def takes_back(self, last: Array, silence: int) -> None:
             told.append(("takes back", float(last[0, 0])))
 
     def begin(rig: LoopUnderTest) -> None:

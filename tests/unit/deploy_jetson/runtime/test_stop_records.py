@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
 from physai.deploy_jetson.runtime.stop import keeper as keepers
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
-from physai.deploy_jetson.runtime.stop.records import RECORD_BYTES, RECORD_FILE, StopRecordError, StopRecords
+from physai.deploy_jetson.runtime.stop.records import (
+    RECORD_BYTES,
+    RECORD_FILE,
+    StopRecordError,
+    StopRecords,
+    shared_folders,
+)
 
 
 @pytest.fixture
@@ -46,10 +52,46 @@ def test_trees_that_share_an_address_share_a_stop(root: Path, tmp_path: Path) ->
     mine.record("x")
     assert other.found() is not None
     assert elsewhere.found() is None
+    assert other.found() is not None
     other.clear()
     assert other.found() is None
     # The tree's own record is lifted by a reset of that tree only.
     assert mine.found() is not None
+
+
+def test_a_reset_lifts_no_stop_that_it_does_not_know(root: Path, tmp_path: Path) -> None:
+    """A stop at a second runtime was acknowledged as durable, and gone with the reset of an earlier one."""
+    (tmp_path / "other").mkdir()
+    mine, other, third = (StopRecords(folder, ["udp:x"]) for folder in (root, tmp_path / "other", tmp_path / "third"))
+    mine.prepare()
+    mine.record("x")
+    other.record("x")
+    mine.clear()
+    assert third.found() is not None
+    # Once it is read, it is reset.
+    assert mine.found() is not None
+    mine.clear()
+    assert third.found() is None
+
+
+def test_folders_of_shared_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative folder was another one for each program, and `~` a folder of that name."""
+    monkeypatch.setenv("PHYSAI_STOPS", "stops")
+    with pytest.raises(StopRecordError, match="PHYSAI_STOPS is 'stops', expected an absolute path"):
+        shared_folders()
+    monkeypatch.setenv("HOME", "/home/robot")
+    monkeypatch.setenv("PHYSAI_STOPS", "~/stops")
+    assert shared_folders() == (Path("/home/robot/stops"),)
+    monkeypatch.delenv("PHYSAI_STOPS")
+    first = Path("/var/lib/physai/stops")
+    monkeypatch.setenv("XDG_STATE_HOME", "here")
+    assert shared_folders() == (first, Path("/home/robot/.local/state/physai/stops"))
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert shared_folders() == (first, Path("/state/physai/stops"))
+    # An account without a home, as in a container.
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    assert shared_folders() == (first,)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, RECORD_BYTES - 1])
@@ -150,6 +192,17 @@ def test_a_refused_record_is_tried_again(root: Path) -> None:
     assert str(kept.settled(queue.stop)).startswith("NOT DURABLE")
     kept.step(1.0 + 1.5 * keepers.RETRY_S)
     assert kept.settled(queue.stop) == ""
+
+
+def test_a_record_that_cannot_be_read_says_what_to_do(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to belong to another account whose reset lifts it, which cannot be."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.setenv("PHYSAI_STOPS", str(tmp_path / "loop"))
+    kept = keeper(root, CommandQueue())
+    assert "let this account read that folder" in kept.irresettable()
+    assert "PHYSAI_STOPS" in kept.irresettable()
 
 
 def test_stops_of_runtimes_elsewhere(root: Path) -> None:

@@ -68,6 +68,11 @@ def test_a_line_of_a_killed_process_is_dropped_and_another_damage_is_reported(tm
     journal.write_bytes(whole + whole[: len(whole) // 2])
     assert opened(journal).facts.number == 2
     assert len(journal.read_bytes().splitlines()) == 2
+    # An editor has dropped the last end of a line: both exams were opened all the same.
+    journal.write_bytes(journal.read_bytes().rstrip(b"\n"))
+    assert with_opened(first.facts, journal).opened == 2
+    assert opened(journal).facts.number == 3
+    assert len(journal.read_bytes().splitlines()) == 3
     journal.write_bytes(whole[5:])
     with pytest.raises(ExamError, match="damaged"):
         opened(journal)

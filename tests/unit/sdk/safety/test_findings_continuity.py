@@ -7,7 +7,8 @@ from tests.support.guard_driver import POSITION, RUN, STANDSTILL, Array, contrac
 from tests.support.servo_arm import ServoArm
 
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.safety import GuardResult, Reason, RequestAnswer
+from physai.sdk.safety import Guard, GuardResult, GuardState, Reason, RequestAnswer
+from physai.sdk.safety.continuity import BROKEN
 
 
 def servos(*, watched: bool = True) -> PolicyContract:
@@ -97,6 +98,31 @@ def test_a_robot_that_falls_silent_in_motion_is_braked_before_its_commands_end()
     count = len(arm.commands)
     assert arm.travelled[-1].max() == 0.0
     arm.ticks(10, age_s=5.0)
+    assert len(arm.commands) == count
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (6, 0)], ids=["80 ms and 40 ms", "120 ms before"])
+def test_a_guard_that_continues_keeps_what_the_other_noticed(before: int, after: int) -> None:
+    """A watchdog, and the loop after it, began anew and sent the robot to where it was commanded last."""
+    arm = Servos(servos())
+    arm.stopped()
+    for missing in range(1, before + 1):
+        arm.tick(None, age_s=missing * arm.dt)
+    # Samples of 60 ms and more are too old, and the fourth of them is too many: 50 ms are 3 periods.
+    assert arm.guard.silence == (2 if before == 4 else BROKEN)
+    other = Guard(servos())
+    other.reset()
+    other.resume_from(arm.guard.last[0], np.zeros_like(arm.guard.last[0]), arm.guard.silence)
+    arm.guard = other
+    for missing in range(before + 1, before + after + 1):
+        arm.tick(None, age_s=missing * arm.dt, least=GuardState.DAMP)
+    arm.position[[2, 0]] -= 0.35
+    arm.velocity[:] = 0.0
+    arm.brakes_on()
+    count = len(arm.commands)
+    arm.tick(None, least=GuardState.DAMP)
+    arm.ticks(20)
+    assert arm.guard.silence == BROKEN
     assert len(arm.commands) == count
 
 

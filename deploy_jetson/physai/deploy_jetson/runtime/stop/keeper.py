@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.stop.records import StopRecordError, StopRecords
+from physai.deploy_jetson.runtime.stop.records import FOLDER_VARIABLE, StopRecordError, StopRecords
 from physai.sdk.transport.protocol import SharesStops
 
 # Period at which requests are recorded [s]; a stop acts before that, only its answer waits.
@@ -119,7 +119,12 @@ class StopKeeper:
         found = None if self._recorded else self._records.found()
         text = "" if found is None else str(found)
         self._refusal = ""
-        if found is not None and not found.writable:
+        if found is not None and not found.readable:
+            self._refusal = (
+                f"{text}; let this account read that folder and file, remove what is in place of the file, or name "
+                f"another folder: {FOLDER_VARIABLE}"
+            )
+        elif found is not None and not found.writable:
             self._refusal = f"{text} belongs to another account; reset it with a runtime of that account"
         elif remote and not self._commands.stopped:
             text = text or f"the stop at the runtime {remote}"

@@ -7,7 +7,9 @@ this computer share, from the stop to its reset. A record that a power cut or a 
 
 import json
 import os
+import secrets
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -47,17 +49,33 @@ class StopRecord:
     path: Path
     writable: bool
     """Whether this account may reset it."""
+    readable: bool = True
+    """Whether this account may read it; otherwise it is unknown whether there is one."""
 
     def __str__(self) -> str:
         return f"the stop of {self.since} ({self.why}), recorded in {self.path}"
 
 
 def shared_folders() -> tuple[Path, ...]:
-    """Folders with records of robots, the first one that can be written is used; all of them bind."""
+    """Folders with records of robots, the first one that can be written is used; all of them bind.
+
+    Raises:
+        StopRecordError: the environment names a relative folder, which is another one for each program.
+    """
     if variable := os.environ.get(FOLDER_VARIABLE):
-        return (Path(variable),)
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return DEFAULT_ROOT / SHARED_FOLDER, Path(state).expanduser() / "physai" / SHARED_FOLDER
+        named = Path(os.path.expanduser(variable))  # unlike Path.expanduser, keeps an unknown ~user as it is
+        if not named.is_absolute():
+            raise StopRecordError(
+                f"{FOLDER_VARIABLE} is {variable!r}, expected an absolute path: runtimes in other folders would not "
+                "find the stops there"
+            )
+        return (named,)
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not state.is_absolute():
+        state = Path(os.path.expanduser("~/.local/state"))
+    # An account may have no home.
+    own = (state / "physai" / SHARED_FOLDER,) if state.is_absolute() else ()
+    return DEFAULT_ROOT / SHARED_FOLDER, *own
 
 
 class StopRecords:
@@ -69,10 +87,15 @@ class StopRecords:
         Args:
             root: the robot's tree.
             addresses: see `SupportsAddresses`.
+
+        Raises:
+            StopRecordError: the environment names no folder for shared records, see `shared_folders`.
         """
         self._own = root / RECORD_FILE
         names = [sha256(address.encode()).hexdigest()[:32] for address in sorted(set(addresses))[:MAX_ADDRESSES]]
         self._folders, self._names = shared_folders(), names
+        # Content of the shared records that were found or written here: a reset lifts no others.
+        self._known: dict[Path, bytes] = {}
 
     def prepare(self) -> None:
         """Allocate the tree's record, so that a stop can be recorded on a full disk.
@@ -96,7 +119,9 @@ class StopRecords:
 
     def found(self) -> StopRecord | None:
         """Return a stop that was not reset; None if there is none."""
-        shared = [folder / name for name in self._names for folder in self._folders]
+        shared = self._shared()
+        for path in shared:
+            self._learn(path)
         records = [record for path in (self._own, *shared) if (record := _read(path)) is not None]
         # First the one that this account cannot reset, because it decides what the operator has to do.
         return min(records, key=lambda record: record.writable, default=None)
@@ -113,23 +138,33 @@ class StopRecords:
             raise StopRecordError("; ".join(refused))
 
     def clear(self) -> None:
-        """Record that the stop was reset.
+        """Record that the stop was reset; a shared record of a stop that is not known here stays.
 
         Raises:
             StopRecordError: a record cannot be changed; the others are in any case.
         """
         refused = self._write_own(_encode(stopped=False, why=""))
-        for path in (folder / name for name in self._names for folder in self._folders):
+        for path in self._shared():
             try:
-                path.unlink(missing_ok=True)
+                if (now := _bytes(path)) is not None and now == self._known.get(path):
+                    path.unlink(missing_ok=True)
             except OSError as error:
                 refused.append(f"{path}: {error.strerror or error}")
         if refused:
             raise StopRecordError("; ".join(refused))
 
+    def _shared(self) -> list[Path]:
+        return [folder / name for name in self._names for folder in self._folders]
+
+    def _learn(self, path: Path) -> None:
+        with suppress(OSError):
+            self._known[path] = _bytes(path) or b""
+
     def _write_own(self, data: bytes) -> list[str]:
         try:
             _write(self._own, data)
+            # The record may have been removed since it was allocated.
+            _sync(self._own.parent)
         except OSError as error:
             return [f"{self._own}: {error.strerror or error}"]
         return []
@@ -138,11 +173,17 @@ class StopRecords:
         """Write a shared record in the first folder that accepts it; return why none does, empty if one does."""
         refused = ""
         for folder in self._folders:
+            path = folder / name
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                _write(folder / name, data)
+                if not folder.is_dir():
+                    folder.mkdir(parents=True, exist_ok=True)
+                    _sync(folder.parent)
+                _write(path, data)
                 _sync(folder)
+                self._known[path] = data
             except OSError as error:
+                # It may be there regardless, cut off.
+                self._learn(path)
                 # Of another account, or on a full disk or a read-only file system.
                 refused = f"other trees on this computer are not bound: {folder}: {error.strerror or error}"
             else:
@@ -152,7 +193,10 @@ class StopRecords:
 
 def _encode(*, stopped: bool, why: str) -> bytes:
     since = datetime.now(UTC).isoformat(timespec="seconds") if stopped else ""
-    record = {"format_version": 1, "stopped": stopped, "since": since, "why": why[:500]}
+    record: dict[str, object] = {"format_version": 1, "stopped": stopped, "since": since, "why": why[:500]}
+    if stopped:
+        # Two stops of one second are two records.
+        record["id"] = secrets.token_hex(8)
     return seal(json.dumps(record).encode()).ljust(RECORD_BYTES, b"\n")
 
 
@@ -203,7 +247,8 @@ def _read(path: Path) -> StopRecord | None:
             raise SlotError("no record")
         record = cast("dict[str, Any]", document)
     except OSError as error:
-        return StopRecord("an unknown time", f"its record cannot be read: {error.strerror}", path, writable=False)
+        why = f"its record cannot be read: {error.strerror}"
+        return StopRecord("an unknown time", why, path, writable=False, readable=False)
     except (ValueError, SlotError, RecursionError):
         return StopRecord("an unknown time", "its record is damaged", path, writable=os.access(path, os.W_OK))
     if not record["stopped"]:

@@ -39,10 +39,12 @@ class StandstillWatch:
         commands, sample = self._commands, self._sample
         if self._stop != commands.stop:
             # Rest before the stop does not confirm it.
-            self._stop, self._since_s = commands.stop, math.nan
-            self._rest.reset(np.ones(1, bool))
-            commands.read_back = _NONE
+            self._stop = commands.stop
+            self._begin_again()
         if sample.sequence == self._sequence:
+            if self.confirmed and self._tick.unsound():
+                # The samples broke off, and nobody knows what the robot does since.
+                self._begin_again()
             return
         self._sequence = sample.sequence
         self._first_ns = self._first_ns or sample.stamp_ns
@@ -57,6 +59,11 @@ class StandstillWatch:
             self._since_s = stamp_s
         confirmed = stamp_s - self._since_s >= self._still_s
         commands.read_back = _NONE - 1 - self._stop if confirmed else _NONE
+
+    def _begin_again(self) -> None:
+        self._since_s = math.nan
+        self._rest.reset(np.ones(1, bool))
+        self._commands.read_back = _NONE
 
     @property
     def confirmed(self) -> bool:

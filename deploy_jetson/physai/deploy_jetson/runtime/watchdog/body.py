@@ -54,24 +54,29 @@ class Body:
         """Its change from the previous one; 0 for efforts, shape (A,)."""
         return self._guard.step[0]
 
+    @property
+    def silence(self) -> int:
+        """See `Guard.silence`."""
+        return self._guard.silence
+
     def reaches(self) -> bool:
         """Whether commands would reach the robot, as far as the transport knows."""
         return not any(name.startswith(SUBSCRIBER_OF) for name, _ in self._transport.missing())
 
     def warm_up(self) -> None:
         """Compute a few commands without sending them, so that the first real one is not slow."""
-        self._resume_from(np.zeros_like(self.last), np.zeros_like(self.step))
+        self._resume_from(np.zeros_like(self.last), np.zeros_like(self.step), 0)
         for number in range(WARM_UPS):
             self._next(number, 0)
 
     def resume_from(self, record: Record) -> None:
         """Continue from the loop's last command; clears the history of measurements."""
         self._first_stamp_ns = 0
-        self._resume_from(record.last, record.step)
+        self._resume_from(record.last, record.step, record.silence)
 
-    def _resume_from(self, last: Array, step: Array) -> None:
+    def _resume_from(self, last: Array, step: Array, silence: int) -> None:
         self._guard.reset()
-        self._guard.resume_from(last, step)
+        self._guard.resume_from(last, step, silence)
         self._least, self.at_rest = GuardState.DAMP, False
 
     def decide(self) -> dict[str, Array]:

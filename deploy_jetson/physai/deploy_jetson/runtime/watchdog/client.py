@@ -107,15 +107,16 @@ class Watchdog:
         """Whether the loop may send the command decided since `claim`; False if the watchdog has taken over."""
         return self._words[_FIRED] == self._known
 
-    def sends(self, commands: Array, step: Array) -> None:
+    def sends(self, commands: Array, step: Array, silence: int = 0) -> None:
         """Record a command that the loop is about to send.
 
         Args:
             commands: shape (A,) or (1, A).
             step: its change from the previous one, same shape.
+            silence: `Guard.silence`.
         """
         self._before_ns, self._sent_ns = self._sent_ns, time.monotonic_ns()
-        self._loop.write(self._sent_ns, 1, commands, step)
+        self._loop.write(self._sent_ns, 1, commands, step, silence)
 
     def withholds(self) -> None:
         """Record that nothing is sent on purpose, so that the watchdog sends nothing either."""
@@ -123,17 +124,20 @@ class Watchdog:
             self._sent_ns = self._before_ns = 0
             self._loop.write(time.monotonic_ns(), 0, self._zeros, self._zeros)
 
-    def takes_back(self, last: Array) -> None:
+    def takes_back(self, last: Array, silence: int = 0) -> None:
         """Replace the record of a command that could not be sent: the robot still has the last one.
 
         Args:
             last: shape (A,) or (1, A).
+            silence: `Guard.silence`.
         """
         self._sent_ns = self._before_ns
-        self._loop.write(self._sent_ns, int(self._sent_ns > 0), last, self._zeros)
+        self._loop.write(self._sent_ns, int(self._sent_ns > 0), last, self._zeros, silence)
 
-    def taken_over(self) -> tuple[Array, Array] | None:
-        """Return the watchdog's last command and its step, once, after it took over and yielded; otherwise None.
+    def taken_over(self) -> tuple[Array, Array, int] | None:
+        """Return the watchdog's last command, its step and `Guard.silence`, once, after it took over and yielded.
+
+        Otherwise None.
 
         Call at the start of a tick.
         """
@@ -141,7 +145,7 @@ class Watchdog:
             return None
         return self._regain()
 
-    def _regain(self) -> tuple[Array, Array] | None:
+    def _regain(self) -> tuple[Array, Array, int] | None:
         now, fired = time.monotonic_ns(), self._words[_FIRED]
         # The first call since the watchdog fired announces that the loop is back.
         if not self._back_ns:
@@ -152,7 +156,7 @@ class Watchdog:
             return None
         self._known, self._back_ns = fired, 0
         record = self._other.read()
-        return None if record is None or not record.flag else (record.last, record.step)
+        return None if record is None or not record.flag else (record.last, record.step, record.silence)
 
     def end(self) -> None:
         """Disarm the watchdog: the loop has ended in order and sends nothing more."""

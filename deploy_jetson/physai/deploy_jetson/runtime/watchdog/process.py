@@ -90,7 +90,7 @@ class Process:
         words, body = self._words, self._body
         claim = words[_CLAIM]
         body.resume_from(record)
-        self._shared.watchdog.write(time.monotonic_ns(), 0, body.last, body.step)
+        self._shared.watchdog.write(time.monotonic_ns(), 0, body.last, body.step, body.silence)
         # From now on the loop does not send what it decides for this claim.
         words[_FIRED] = claim
         begun = due = time.monotonic_ns()
@@ -101,7 +101,7 @@ class Process:
             if not self._gone and self._is_back(claim, record.number):
                 break
             sent += body.send(targets)
-            self._shared.watchdog.write(time.monotonic_ns(), sent, body.last, body.step)
+            self._shared.watchdog.write(time.monotonic_ns(), sent, body.last, body.step, body.silence)
             elapsed_s = (time.monotonic_ns() - begun) * 1e-9
             # A runtime that is only late comes back. One that is gone or hangs leaves the robot to this process until
             # it rests.

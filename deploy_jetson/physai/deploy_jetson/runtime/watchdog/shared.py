@@ -27,7 +27,7 @@ Array = npt.NDArray[np.float64]
 _WORD = 8
 # Bytes of a cache line; a shared line would slow both writers down (false sharing).
 _LINE = 64
-_HEAD = struct.Struct("<QqQ")
+_HEAD = struct.Struct("<QqQq")
 _CRC = struct.Struct("<I")
 _READS = 8
 
@@ -62,6 +62,8 @@ class Record:
     """The command, shape (A,)."""
     step: Array
     """Its change from the previous one, shape (A,)."""
+    silence: int
+    """`Guard.silence` of its writer: a robot that fell silent and came back elsewhere is not driven by the other."""
 
 
 class SharedMemory:
@@ -95,11 +97,11 @@ class Records:
         self._places = tuple(_Place(memory, count) for memory in (even, odd))
         self._number = 0
 
-    def write(self, time_ns: int, flag: int, last: Array, step: Array) -> None:
+    def write(self, time_ns: int, flag: int, last: Array, step: Array, silence: int = 0) -> None:
         """Write a record over the older of the two; only for the writer."""
         self._number = number = self._number + 1
         # The newer record stays intact if the writer dies in the middle.
-        self._places[number & 1].write(number, time_ns, flag, last, step)
+        self._places[number & 1].write(number, time_ns, flag, last, step, silence)
 
     def read(self) -> Record | None:
         """Return the newest record, or None before the first."""
@@ -121,8 +123,8 @@ class _Place:
         values: Array = np.frombuffer(memory, np.float64, 2 * count, _HEAD.size)
         self._last, self._step = values[:count], values[count:]
 
-    def write(self, number: int, time_ns: int, flag: int, last: Array, step: Array) -> None:
-        _HEAD.pack_into(self._memory, 0, number, time_ns, flag)
+    def write(self, number: int, time_ns: int, flag: int, last: Array, step: Array, silence: int) -> None:
+        _HEAD.pack_into(self._memory, 0, number, time_ns, flag, silence)
         self._last[...] = last
         self._step[...] = step
         _CRC.pack_into(self._memory, self._end, zlib.crc32(self._body))
@@ -133,9 +135,9 @@ class _Place:
         # Checked on a copy, because the writer may go on meanwhile.
         if _CRC.unpack_from(data, self._end)[0] != zlib.crc32(data[: self._end]):
             return None
-        number, time_ns, flag = _HEAD.unpack_from(data)
+        number, time_ns, flag, silence = _HEAD.unpack_from(data)
         last, step = np.frombuffer(data, np.float64, 2 * len(self._last), _HEAD.size).reshape(2, -1)
-        return Record(number, time_ns, flag, last, step)
+        return Record(number, time_ns, flag, last, step, silence)
 
 
 def size(count: int) -> int:
