@@ -49,8 +49,8 @@ class World:
     lives: dict[str, "Life"] = field(default_factory=dict[str, "Life"])
     stopped: bool = False
     """Whether a stop was acknowledged as durable, or seen to act, and no reset was answered since."""
-    driving: set[str] = field(default_factory=set[str])
-    """Trees whose runtime drove when another one was stopped; that stop binds it once it drives no more."""
+    unnoticed: int = 0
+    """Periods until a runtime that drives has noticed the stop of another one."""
     allowed: set[str] = field(default_factory=set[str])
     """Trees whose runtime was asked to drive, and not to end or stop since."""
     broken: list[str] = field(default_factory=list[str])
@@ -64,20 +64,21 @@ class World:
 
     def check(self) -> None:
         """Hold what happened until a period has passed against the promises."""
-        self.driving.intersection_update(self.driven)
-        if self.stopped and not self.driving.issuperset(self.driven):
+        noticed, self.unnoticed = not self.unnoticed, max(0, self.unnoticed - 1)
+        if self.driven and self.stopped and noticed:
             self.broken.append("driven with a stop that was not reset")
-        if not self.allowed.issuperset(self.driven):
+        if noticed and not self.allowed.issuperset(self.driven):
             self.broken.append("driven unasked")
         if len(self.driven) > 1:
             self.broken.append("driven by two")
         self.starts += bool(self.driven)
 
     def stop(self, tree: str) -> None:
-        """Note that a runtime is stopped: what was asked before counts no more, but for another one that drives."""
-        self.driving = {one for one in self.driven if one != tree}
+        """Note that a runtime is stopped: what was asked before counts no more."""
+        if not self.stopped and any(life.active for one, life in self.lives.items() if one != tree):
+            self.unnoticed = 1
         self.stopped = True
-        self.allowed.intersection_update(self.driving)
+        self.allowed.clear()
 
 
 class _Tick:
@@ -415,9 +416,10 @@ _OF_THE_WORLD: dict[str, Callable[[World, str], None]] = {"advance": _advance, "
 Way = tuple[tuple[str, str], ...]
 
 
-def events(trees: tuple[str, ...]) -> Way:
+def events(trees: tuple[str, ...], *, without: tuple[str, ...] = ()) -> Way:
     """Everything that can happen, with the tree that it happens to."""
-    return (*(("advance", ""), ("move or rest", "")), *((name, tree) for tree in trees for name in _OF_A_TREE))
+    of_trees = ((name, tree) for tree in trees for name in _OF_A_TREE)
+    return tuple(one for one in ((("advance", ""), ("move or rest", ""), *of_trees)) if one[0] not in without)
 
 
 @contextmanager
@@ -473,7 +475,7 @@ def key(world: World) -> tuple[Any, ...]:
         world.holder,
         world.stopped,
         tuple(sorted(world.allowed)),
-        tuple(sorted(world.driving)),
+        world.unnoticed,
     )
 
 

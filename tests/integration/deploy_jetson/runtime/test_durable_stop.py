@@ -147,6 +147,23 @@ def test_a_waiting_runtime_of_another_tree_is_bound(bench: Bench) -> None:
     release(waiting)
 
 
+def test_a_stop_at_a_waiting_runtime_stops_the_one_that_drives(bench: Bench) -> None:
+    """The operator means the robot, and need not know which of its runtimes drives."""
+    first, second = bench.start("a"), bench.start("b")
+    both = (first, second)
+    first.wait_for(lambda: any(one.status().get("lifecycle") == "active" for one in both))
+    active = next(one for one in both if one.status().get("lifecycle") == "active")
+    waiting = next(one for one in both if one is not active)
+    active.wait_for_run()
+    assert waiting.tell("stop") == {"accepted": "stop", "durable": True}
+    active.wait_for(lambda: active.status().get("stopped"))
+    assert active.status()["guard"] == "PROTECTIVE_STOP"
+    assert not bench.moves(), active.text()
+    assert active.tell("reset")["answer"] == "done"
+    assert active.tell("start")["answer"] == "done"
+    active.wait_for_run()
+
+
 @ON_UDP
 def test_a_later_runtime_of_another_tree_is_bound(bench: Bench) -> None:
     """A second node with slots of its own drove the robot whose first one was stopped."""

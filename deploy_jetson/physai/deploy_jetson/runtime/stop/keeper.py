@@ -38,7 +38,8 @@ class StopKeeper:
             records: of the robot.
             shares: informs runtimes elsewhere; None if the transport cannot.
             why: describes the newest stop.
-            drives: returns whether this runtime drives; a stop elsewhere binds it once it does not.
+            drives: returns whether this runtime drives. A stop at another one of this computer stops it then; a stop
+                on another computer binds it once it does not drive.
         """
         self._commands, self._records, self._shares, self._why, self._drives = commands, records, shares, why, drives
         self.unprepared = ""
@@ -118,6 +119,10 @@ class StopKeeper:
         remote = "" if shares is None else shares.stop_elsewhere()
         found = None if self._recorded else self._records.found()
         text = "" if found is None else str(found)
+        if found is not None and found.readable and self._drives() and not (self._commands.stopped or self.problem):
+            # Another runtime of the robot was stopped, which drives nothing; the operator means the robot.
+            self.inherited = text
+            self._commands.latch()
         self._refusal = ""
         if found is not None and not found.readable:
             self._refusal = (
