@@ -71,12 +71,12 @@ type: $(INSTALLED) ## Check types
 	$(BIN)/pyright
 
 bench: $(INSTALLED) ## Measure throughput beside other libraries
-	$(BIN)/physai bench
+	$(BIN)/python -m benchmarks
 
 bench-gpu: $(INSTALLED) $(MJLAB)/.installed ## Measure on a GPU beside mjlab, write docs/benchmarks.md
 	mkdir -p runs
-	$(BIN)/physai bench gpu --peer-python $(MJLAB)/bin/python --json > runs/bench-gpu.json
-	$(BIN)/python -m physai.train.bench.gpu_page runs/bench-gpu.json > docs/benchmarks.md.new
+	$(BIN)/python -m benchmarks gpu --peer-python $(MJLAB)/bin/python --json > runs/bench-gpu.json
+	$(BIN)/python -m benchmarks.gpu.gpu_page runs/bench-gpu.json > docs/benchmarks.md.new
 	mv docs/benchmarks.md.new docs/benchmarks.md
 
 # Its requirements exclude ours.

@@ -84,7 +84,7 @@ def _record(data: bytes) -> object:
 
 @cache
 def _reader() -> PacketReader:
-    from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+    from tests.harness.fixtures.sample import sample_contract
 
     return PacketReader(tuple(packet_layout(sample_contract(), kind) for kind in Kind))
 
@@ -97,7 +97,7 @@ def _packet(data: bytes) -> object:
 
 
 def _packets() -> Sequence[bytes]:
-    from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+    from tests.harness.fixtures.sample import sample_contract
 
     found: list[bytes] = []
     for kind in Kind:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 from tests.fuzz.target import Target
+from tests.harness.fixtures.sample import SampleSigners, sample_contract, sample_policy
 
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.onnx_metadata import parse_onnx_metadata

@@ -21,8 +21,8 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 from tests.fuzz.target import Target
 from tests.fuzz.targets_sdk import FOLDER, from_file
+from tests.harness.fixtures.sample import sample_contract
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.telemetry.flight.file import flight_file
 from physai.deploy_jetson.telemetry.flight.ring import FlightRing, FlightView
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.runtime_stand_in import FAULT
+from tests.harness.fixtures.ssh_robot import SshRobot
+from tests.harness.fixtures.sshd import SshServer, ssh_server
 
 from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.runtime_stand_in import FAULT
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
-from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
 from physai.deploy_jetson.flash.target import Target
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import DeviceError

@@ -103,7 +103,7 @@ def test_every_verb_loads(entry: EntryPoint) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [e for group in ("benches", "robot_commands", "verdict_records") for e in entry_points(group=f"physai.{group}")]
+    [e for group in ("robot_commands", "verdict_records") for e in entry_points(group=f"physai.{group}")]
     + [e for group in ("transports", "robot_links") for e in entry_points(group=f"physai.{group}") if e.name != "ros"],
     ids=lambda entry: f"{entry.group}:{entry.name}",
 )

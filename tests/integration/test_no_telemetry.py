@@ -16,7 +16,7 @@ LOADS = """
 import time
 import {package}
 import onnxruntime
-from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from tests.harness.fixtures.sample import sample_policy
 from physai.sdk.policy.header import POLICY_FILE
 session = onnxruntime.InferenceSession(sample_policy()[POLICY_FILE], providers=["CPUExecutionProvider"])
 time.sleep(1.0)

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import SampleSigners
+from tests.harness.fixtures.site import Site
 from tests.support.ros_calls import WAIT_S
 from tests.support.ros_world import RosWorld, Slots, slots_of
-
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
-from physai.deploy_jetson.bench.fixtures.site import Site
 
 DOMAINS = cycle(range(1, 101))
 SOURCE = Path(__file__).parents[2] / "ros" / "colcon"

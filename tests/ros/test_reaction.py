@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fixtures.sample import sample_contract
 from tests.support.ros_calls import WAIT_S, eventually
 from tests.support.ros_world import NODE, RosWorld, up
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.system.realtime import Realtime

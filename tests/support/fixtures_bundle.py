@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fixtures.onnx_writer import GraphWriter
+from tests.harness.fixtures.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
 
-from physai.deploy_jetson.bench.fixtures.onnx_writer import GraphWriter
-from physai.deploy_jetson.bench.fixtures.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
 from physai.sdk.bundle.archive import VERDICT_FILE, signature_file
 from physai.sdk.bundle.manifest import ManifestFacts, attach, pack, read_bundle
 from physai.sdk.contract.io import parse_contract

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
-from physai.deploy_jetson.bench.fixtures.site import Site
+from tests.harness.fixtures.sample import SampleSigners
+from tests.harness.fixtures.site import Site
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

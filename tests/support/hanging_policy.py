@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
+from tests.harness.fixtures.sample import ROBOT
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.deploy_jetson.bench.fixtures.sshd import find_sshd
+from tests.harness.fixtures.sshd import find_sshd
+
 from physai.sdk.base.errors import DeviceError
 
 INSTALL = Path(__file__).parents[2] / "deploy_jetson" / "systemd" / "install.sh"

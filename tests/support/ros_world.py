@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.site import Site
 from tests.support.ros_calls import WAIT_S, RosCalls, eventually
-
-from physai.deploy_jetson.bench.fixtures.site import Site
 
 HERE = Path(__file__).parent
 ROS2 = "import sys; from ros2cli.cli import main; sys.exit(main())"

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
+from tests.harness.fixtures.local_robot import LocalRobot
+
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime

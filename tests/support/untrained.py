@@ -4,10 +4,10 @@ import io
 from pathlib import Path
 
 import numpy as np
+from tests.harness.fixtures.onnx_writer import GraphWriter
+from tests.harness.fixtures.sample import SampleSigners
 
 from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.onnx_writer import GraphWriter
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.golden import FINGERPRINT_NAME

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.harness.fixtures.sample import SampleSigners
+from tests.harness.fixtures.site import Site
 from tests.support import hanging_policy
 from tests.support.hanging_policy import ACCELERATION, PERIOD_S, SPEED
 from tests.support.patience import PATIENCE_S, nap, until
 from tests.support.robot_end import RobotEnd
 
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.slots.health import health_path
 from physai.sdk.contract.policy_contract import PolicyContract

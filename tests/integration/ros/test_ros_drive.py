@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.local_robot import LocalRobot
+from tests.harness.fixtures.sample import SampleSigners
+from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, Ticket
 from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.cluster import cluster_async
 from tests.support.ray_nodes import ray_nodes
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
 from physai.sim.workers.cluster import ClusterError, connected
-from physai.train.bench import cluster_async
 from physai.train.cli.verb import verb_command
 from physai.train.cluster import ray_executor
 from physai.train.cluster.async_collector import AsyncCollector

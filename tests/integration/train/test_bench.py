@@ -1,5 +1,7 @@
 """Benchmarks: the shape of what they report, and that a workload gone wrong never becomes a number."""
 
+import argparse
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -8,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.foreign_arm import write_foreign_arm
-
-from physai.sdk.base.benchmark import (
+from benchmarks import registry
+from benchmarks.measure import (
     BenchmarkOptions,
     BenchmarkResult,
     WorkloadError,
@@ -19,12 +20,14 @@ from physai.sdk.base.benchmark import (
     document,
     ratios,
 )
+from benchmarks.registry import list_benchmarks, run_benchmark
+from benchmarks.training import cli, engine, learners, memory, process, realaigym, robots, solve
+from benchmarks.training import train as training
+from tests.support.foreign_arm import write_foreign_arm
+
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm, Task, WorldView
-from physai.train.bench import cli, engine, learners, memory, process, realaigym, robots, solve
-from physai.train.bench import train as training
-from physai.train.bench.registry import BENCHMARKS, run_benchmark
 from physai.train.cli.bench import command as verb
 from physai.train.config import TrainConfig
 
@@ -240,18 +243,32 @@ def test_realaigym_runs() -> None:
 
 
 def test_the_verb_lists_and_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
-    import argparse
-
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     assert verb.run(parser.parse_args([])) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in BENCHMARKS)
+    assert all(name in listed for name in list_benchmarks())
+    assert verb.run(parser.parse_args(["--json"])) == 0
+    assert json.loads(capsys.readouterr().out) == list_benchmarks()
     assert verb.run(parser.parse_args(["engine", "--quick", "--json", "--task", "cartpole-swingup"])) == 0
     printed = capsys.readouterr()
     record = json.loads(printed.out)
     assert record["bench"] == "engine"
     assert len(record["results"]) == 3
     assert "cartpole-swingup" in printed.err
-    with pytest.raises(PhysaiError, match="--seeds"):
-        verb.run(parser.parse_args(["engine", "--seeds", "0"]))
+    assert verb.run(parser.parse_args(["engine", "--seeds", "0"])) == 2
+    assert "--seeds must lie in 1 … 100, got 0" in capsys.readouterr().err
+
+
+def test_every_benchmark_is_there() -> None:
+    for name, entry in registry.ENTRIES.items():
+        for module in entry.modules:
+            assert callable(importlib.import_module(module).run), name
+
+
+def test_an_installed_package_says_where_the_benchmarks_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    monkeypatch.setattr("physai.train.cli.bench._ROOT", tmp_path)
+    with pytest.raises(PhysaiError, match="run `python -m benchmarks` in a clone of its source"):
+        verb.run(parser.parse_args(["engine"]))

@@ -1,4 +1,4 @@
-"""`physai bench gpu` on Warp's CPU device: counts, the same code that measures speed on a GPU, and mjlab beside it."""
+"""Benchmark `gpu` on Warp's CPU device: counts, the same code that measures speed on a GPU, and mjlab beside it."""
 
 import json
 import math
@@ -11,12 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
-from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, WorkloadError  # noqa: E402
+from benchmarks.gpu import gpu, gpu_counts, gpu_learning, gpu_speed  # noqa: E402
+from benchmarks.gpu.gpu_peer import mjlab  # noqa: E402
+from benchmarks.measure import BenchmarkOptions, BenchmarkResult, WorkloadError  # noqa: E402
+
 from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
 from physai.sim.tasks.registry import load_task  # noqa: E402
 from physai.sim.tasks.task import RewardTerm, Task, WorldView  # noqa: E402
-from physai.train.bench import gpu, gpu_counts, gpu_learning, gpu_speed  # noqa: E402
-from physai.train.bench.gpu_peer import mjlab  # noqa: E402
 
 # Compiles kernels for this machine, once.
 pytestmark = pytest.mark.slow

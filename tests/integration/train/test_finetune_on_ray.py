@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.cluster import cluster_scoring
+from benchmarks.measure import WorkloadError
 from tests.support.patience import until
 from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
-from physai.sdk.base.benchmark import WorkloadError
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
 from physai.sim.workers.cluster import ClusterError, connected
-from physai.train.bench import cluster_scoring
 from physai.train.cluster import scoring
 from physai.train.cluster.collector import ClusterCollector
 from physai.train.cluster.generator import Order, RolloutGenerator, pack

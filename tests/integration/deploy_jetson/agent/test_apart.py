@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import SampleSigners, quick_clock, sample_policy
+from tests.harness.fixtures.site import Site
 from tests.support import hanging_policy
 
 from physai.deploy_jetson.agent import selftest, selftest_apart
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.selftest import run_self_test
 from physai.deploy_jetson.agent.tested import Tested
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, quick_clock, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.inference.engine import EngineError
 from physai.deploy_jetson.runtime.hot_swap.candidate import examine
 from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart

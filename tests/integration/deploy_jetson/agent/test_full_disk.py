@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.sample import SampleSigners, sample_policy
+from tests.harness.fixtures.site import Site
+from tests.harness.power_cuts.failing_files import FaultyFileSystem
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
-from physai.deploy_jetson.bench.power_cuts.failing_files import FaultyFileSystem
 from physai.deploy_jetson.slots.errors import SlotError
 
 MAX_OPERATIONS = 100

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from physai.deploy_jetson.bench.forgery import forgery
-from physai.deploy_jetson.bench.forgery import hang as forgery_hang
-from physai.deploy_jetson.bench.forgery.bad_inputs import inputs, make_files
-from physai.sdk.base.benchmark import WorkloadError
+from benchmarks.measure import WorkloadError
+from tests.harness.forgery import forgery
+from tests.harness.forgery import hang as forgery_hang
+from tests.harness.forgery.bad_inputs import inputs, make_files
+from tests.harness.programs import program
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_no_bad_input_of_a_sample_ends_in_a_traceback(tmp_path: Path) -> None:
     make_files(tmp_path)
     sample = list(inputs())[::60]
     finished = subprocess.run(
-        [sys.executable, "-m", "physai.deploy_jetson.bench.forgery.bad_inputs"],
+        program("tests.harness.forgery.bad_inputs"),
         input=json.dumps(sample),
         capture_output=True,
         text=True,

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, quick_clock, sample_policy
+from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
 from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, quick_clock, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import robot as cli
 from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
 from physai.deploy_jetson.slots.health import HealthWriter, health_path

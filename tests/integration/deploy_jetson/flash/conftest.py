@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, SampleSigners
+from tests.harness.fixtures.ssh_robot import SshRobot, patient_bundle
+from tests.harness.fixtures.sshd import SshServer, ssh_server
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
-from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.slots.records import HealthLimits
 from physai.sdk.base.errors import DeviceError

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, SampleSigners
 from tests.support.installed_machine import INSTALL, Machine, machine
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.deliver import flash
 from physai.deploy_jetson.flash.target import Target

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.ssh_robot import SshRobot
 
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
 from physai.deploy_jetson.flash import conversation
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.connection import connect

@@ -1,10 +1,9 @@
 """The benchmark does what it claims to measure."""
 
 import pytest
-
-from physai.deploy_jetson.bench.benches import flash
-from physai.deploy_jetson.bench.fixtures.sshd import SshServer
-from physai.sdk.base.benchmark import BenchmarkOptions
+from benchmarks.measure import BenchmarkOptions
+from benchmarks.robot import flash
+from tests.harness.fixtures.sshd import SshServer
 
 
 @pytest.mark.slow

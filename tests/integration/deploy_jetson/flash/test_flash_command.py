@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, SampleSigners
+from tests.harness.fixtures.ssh_robot import SshRobot, patient_bundle
+from tests.harness.fixtures.sshd import SshServer
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
-from physai.deploy_jetson.bench.fixtures.sshd import SshServer
 from physai.deploy_jetson.cli.flash import command
 from physai.deploy_jetson.cli.flash_text import Display
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.ssh_robot import SshRobot
+from tests.harness.fixtures.sshd import SshServer
 
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
-from physai.deploy_jetson.bench.fixtures.sshd import SshServer
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.deliver import flash
 from physai.deploy_jetson.flash.errors import (

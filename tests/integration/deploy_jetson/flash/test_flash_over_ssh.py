@@ -10,13 +10,13 @@ from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
 import pytest
+from tests.harness.fixtures.runtime_stand_in import FAULT
+from tests.harness.fixtures.sample import ROBOT, SampleSigners, sample_policy
+from tests.harness.fixtures.ssh_robot import SLOWER, SshRobot, patient_bundle
+from tests.harness.fixtures.sshd import SshServer
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.status import read_status
-from physai.deploy_jetson.bench.fixtures.runtime_stand_in import FAULT
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners, sample_policy
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SLOWER, SshRobot, patient_bundle
-from physai.deploy_jetson.bench.fixtures.sshd import SshServer
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.deliver import Flashed, FlashOptions, FlashProgress, FlashStep, flash, ignore
 from physai.deploy_jetson.flash.errors import RefusedError

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, SampleSigners
+from tests.harness.fixtures.ssh_robot import patient_bundle
 
 from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
-from physai.deploy_jetson.bench.fixtures.ssh_robot import patient_bundle
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.protocol import MAX_LINE_BYTES, PROTOCOL, encode
 from physai.deploy_jetson.flash.receiver import Receiver

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import SampleSigners
+from tests.harness.fixtures.ssh_robot import SshRobot, patient_bundle
 
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
-from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
 from physai.deploy_jetson.flash import installation_reports
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.sdk.bundle.registered import cache_folder

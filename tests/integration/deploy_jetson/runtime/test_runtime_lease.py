@@ -3,10 +3,10 @@
 import threading
 
 import pytest
+from tests.harness.fixtures.local_robot import LocalRobot
+from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import Loop, LoopEnd

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.harness.fixtures.local_robot import LocalRobot
+from tests.harness.fixtures.sample import SampleSigners, sample_contract, sample_policy
+from tests.harness.fixtures.site import Site
 from tests.support.patience import PATIENCE_S, nap, until
 
-from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.options import RunOptions

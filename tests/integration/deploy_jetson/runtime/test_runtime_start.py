@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.fixtures.local_robot import LocalRobot
+from tests.harness.fixtures.sample import SampleSigners, sample_contract, sample_policy
+from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import command as tell
 from physai.deploy_jetson.cli import run
 from physai.deploy_jetson.runtime import standby

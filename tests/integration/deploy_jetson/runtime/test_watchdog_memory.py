@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.fixtures.sample import sample_contract
 from tests.support.patience import until
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.runtime.watchdog import client, process
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog

@@ -3,18 +3,15 @@
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
-from physai.deploy_jetson.bench.power_cuts.crash import CrashBench, commands
-from physai.deploy_jetson.bench.power_cuts.disk import (
+from tests.harness.fixtures.sample import SampleSigners
+from tests.harness.power_cuts.crash import CrashBench, commands
+from tests.harness.power_cuts.disk import (
     LOST_LINK,
     Content,
     Disk,
@@ -24,7 +21,10 @@ from physai.deploy_jetson.bench.power_cuts.disk import (
     image_key,
     materialise,
 )
-from physai.deploy_jetson.bench.power_cuts.recorder import Ignores, RecordingFileSystem
+from tests.harness.power_cuts.recorder import Ignores, RecordingFileSystem
+from tests.harness.programs import program
+
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.slots.filesystem import replace_files, replace_links
 
 CHANCE = random.Random(0)
@@ -163,8 +163,8 @@ def test_the_whole_story_does_all_there_is_to_do(workshop: SampleSigners) -> Non
 
 
 def test_kills() -> None:
-    program = [sys.executable, "-m", "physai.deploy_jetson.bench.power_cuts.kills", "--kills", "6", "--seed", "1"]
-    result = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True)
+    kills = program("tests.harness.power_cuts.kills", "--kills", "6", "--seed", "1")
+    result = subprocess.run(kills, capture_output=True, text=True, timeout=300, check=True)
     found = json.loads(result.stdout)
     assert (found["kills"], found["bad"]) == (6, [])
     assert sum(found["during"].values()) == 6

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, SampleSigners
 
 from physai.deploy_jetson.agent.config import RobotConfig
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S
 from physai.deploy_jetson.runtime.watchdog.client import END_S
 from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S

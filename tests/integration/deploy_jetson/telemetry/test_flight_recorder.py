@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from mcap.reader import make_reader
+from tests.harness.fixtures.sample import sample_contract
 from tests.support.patience import until
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder
 from physai.deploy_jetson.telemetry.flight.process import GONE
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from mcap.reader import make_reader
+from tests.harness.fixtures.local_robot import LocalRobot
+from tests.harness.fixtures.sample import SampleSigners, sample_policy
+from tests.harness.fixtures.site import Site
 from tests.support.patience import PATIENCE_S, nap, until
 
-from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import run_telemetry, top
 from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, ControlSocket, tell

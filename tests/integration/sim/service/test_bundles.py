@@ -9,9 +9,9 @@ import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from tests.harness.fixtures.sample import SampleSigners, sample_policy
 from tests.support.service import postgres, postgres_folder
 
-from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_policy
 from physai.sdk.bundle.manifest import ManifestFacts, pack, read_bundle
 from physai.sim.client import ServiceClient, ServiceError
 from physai.sim.service.auth.tokens import TokenStore

@@ -1,17 +1,15 @@
 """A training that is killed at any moment, several times in a row, continues and keeps to its time budget."""
 
 import json
-import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.harness.programs import program
 
 from physai.train.runners.summary import load_outcome
 
-ROOT = Path(__file__).resolve().parents[4]
 BUDGET_S = 0.2
 LATE = 450
 """Number of a function call within the iterations; those of the start of a session have smaller ones."""
@@ -23,14 +21,11 @@ KINDS = ("robot", "team")
 def killed(kind: str, folder: Path, kills: list[int]) -> tuple[list[int], list[float]]:
     """Exit codes of the attempts, and the time of all iterations that they logged [s]."""
     words = [kind, str(folder), repr(BUDGET_S), *map(str, kills)]
-    # Tests that ran `physai` in this process left PYTHONSAFEPATH, so that `-m` finds nothing in the working folder.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.killed_training", *words],
+        program("tests.support.killed_training", *words),
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

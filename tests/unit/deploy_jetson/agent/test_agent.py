@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.fixtures.sample import ROBOT, sample_contract, sample_policy
+from tests.harness.fixtures.site import Site
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, sample_contract, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.sdk.bundle.archive import signature_file

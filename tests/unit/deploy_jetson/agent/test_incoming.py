@@ -4,10 +4,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.sample import sample_policy
+from tests.harness.fixtures.site import Site
 
 from physai.deploy_jetson.agent.incoming import assemble, missing, parse_recipe
-from physai.deploy_jetson.bench.fixtures.sample import sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import InstallError
 from physai.sdk.bundle.archive import BundleError
 from physai.sdk.bundle.manifest import read_bundle

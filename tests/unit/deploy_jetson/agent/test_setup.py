@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.harness.fixtures.sample import ROBOT, sample_policy
+from tests.harness.fixtures.site import Site
 
 from physai.deploy_jetson.agent import config as configs
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.agent.status import examine, read_status
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, sample_policy
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import CONFIG_VARIABLE, DEFAULT_CONFIG, DEFAULT_ROOT, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.harness.fixtures.sample import ROBOT
+from tests.harness.fixtures.site import Site
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.records import State
 from physai.deploy_jetson.slots.tree import time_floor
 from physai.sdk.evidence.verdict import utc_text

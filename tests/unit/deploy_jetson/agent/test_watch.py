@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.site import BOOT_ID, Site
+from tests.harness.power_cuts.failing_files import FaultyFileSystem
 
 from physai.deploy_jetson.agent.watch import TrialWatcher, Watched
-from physai.deploy_jetson.bench.fixtures.site import BOOT_ID, Site
-from physai.deploy_jetson.bench.power_cuts.failing_files import FaultyFileSystem
 from physai.deploy_jetson.slots import health
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.health import Health, HealthWriter, health_path

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from tests.harness.fixtures.sample import sample_contract, sample_policy
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract, sample_policy
 from physai.deploy_jetson.inference import backend
 from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.deploy_jetson.inference.golden import replay

@@ -19,14 +19,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.harness.fault_injection.arm_policies import ARMS, arm_policy
+from tests.harness.fault_injection.composed import ComposedWorld, PlantRobot
+from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
+from tests.harness.fault_injection.operator_model import NEVER, STOPS, TICKETS
+from tests.harness.fault_injection.plant import SensorFault
+from tests.harness.fault_injection.world import Fault
+from tests.harness.fixtures.sample import sample_policy
 
-from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
-from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
-from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
-from physai.deploy_jetson.bench.fault_injection.operator_model import NEVER, STOPS, TICKETS
-from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
-from physai.deploy_jetson.bench.fault_injection.world import Fault
-from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels
 from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.sdk.contract.policy_contract import PolicyContract

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fault_injection.arm_policies import ARMS, arm_policy
+from tests.harness.fault_injection.composed import ComposedWorld, PlantRobot, compose
+from tests.harness.fault_injection.injection import make_rig
+from tests.harness.fault_injection.lie_trial import BEGINS, CAUGHT, SensorFaultWorld, tell_lie
+from tests.harness.fault_injection.plant import SensorFault
+from tests.harness.fault_injection.world import Fault, World
+from tests.harness.fixtures.sample import sample_policy
 
-from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
-from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot, compose
-from physai.deploy_jetson.bench.fault_injection.injection import make_rig
-from physai.deploy_jetson.bench.fault_injection.lie_trial import BEGINS, CAUGHT, SensorFaultWorld, tell_lie
-from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
-from physai.deploy_jetson.bench.fault_injection.world import Fault, World
-from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety.plant import RestWatch
@@ -88,7 +88,7 @@ def resident_kib() -> float:
 
 @pytest.mark.slow
 def test_memory_is_constant(tmp_path: Path) -> None:
-    """Fifty thousand ticks: 100 s at 500 Hz. Twenty minutes in real time: `physai bench runtime --seconds 1200`."""
+    """Fifty thousand ticks: 100 s at 500 Hz. In real time: `python -m benchmarks runtime --seconds 1200`."""
     rig = make_rig(
         policy("reach"), periods=60_000, seed=0, health=tmp_path / "health", share=0.01, wind=0.001, world=Watching
     )

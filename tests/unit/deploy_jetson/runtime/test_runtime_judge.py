@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fault_injection.arm_policies import arm_policy
+from tests.harness.fault_injection.composed import compose
+from tests.harness.fixtures.sample import sample_policy
 
-from physai.deploy_jetson.bench.fault_injection.arm_policies import arm_policy
-from physai.deploy_jetson.bench.fault_injection.composed import compose
-from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput

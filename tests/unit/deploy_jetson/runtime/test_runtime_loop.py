@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
+from tests.harness.fault_injection.world import Fault, World
 
-from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
-from physai.deploy_jetson.bench.fault_injection.world import Fault, World
 from physai.deploy_jetson.runtime.commands.queue import Command, Ticket
 from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.slots.health import read_counters

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.fixtures.sample import sample_contract
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.io.robot_check import misplaced
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract

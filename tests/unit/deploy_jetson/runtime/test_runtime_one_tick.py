@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
+from tests.harness.fault_injection.world import Fault, World
+from tests.harness.fixtures.sample import sample_policy
 
-from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
-from physai.deploy_jetson.bench.fault_injection.world import Fault, World
-from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.inference.engine import EngineError
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.ring import TickRing

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fixtures.sample import sample_contract, sample_policy
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract, sample_policy
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.robot_check import check_robot

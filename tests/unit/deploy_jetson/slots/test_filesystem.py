@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.harness.power_cuts.disk import Content, Names, Synced
+from tests.harness.power_cuts.recorder import RecordingFileSystem
 
-from physai.deploy_jetson.bench.power_cuts.disk import Content, Names, Synced
-from physai.deploy_jetson.bench.power_cuts.recorder import RecordingFileSystem
 from physai.deploy_jetson.slots.filesystem import (
     PosixFileSystem,
     empty_folder,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.harness.fixtures.site import Site
 
 from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import LockedError, SlotError
 from physai.deploy_jetson.slots.lock import locked
 from physai.deploy_jetson.slots.records import MAX_EVENTS, SlotEvent, State, decode, encode

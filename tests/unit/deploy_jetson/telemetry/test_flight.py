@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcap.reader import make_reader
+from tests.harness.fixtures.sample import sample_contract
 
-from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.telemetry.flight import file as flight_files
 from physai.deploy_jetson.telemetry.flight.file import (
     METADATA,

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from benchmarks.robot.latency_picture import curve, drawing
 
-from physai.deploy_jetson.bench.timing.latency_picture import curve, drawing
 from physai.deploy_jetson.telemetry.histogram import Histogram
 
 SVG = "{http://www.w3.org/2000/svg}"

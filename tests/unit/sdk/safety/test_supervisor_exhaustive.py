@@ -6,9 +6,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-
-from physai.deploy_jetson.bench.supervisor.events import EventColumns, every_event, frequent_events, varied_events
-from physai.deploy_jetson.bench.supervisor.search import (
+from tests.harness.supervisor.events import EventColumns, every_event, frequent_events, varied_events
+from tests.harness.supervisor.search import (
     SMALL,
     SearchStep,
     SupervisorWorld,
@@ -18,6 +17,7 @@ from physai.deploy_jetson.bench.supervisor.search import (
     pack,
     unpack,
 )
+
 from physai.sdk.safety import GuardState, supervisor
 from physai.sdk.safety.supervisor import SupervisorThresholds, step
 

@@ -1,11 +1,10 @@
-"""`physai bench twins`: the twin of a random robot is accepted, and every wrong variant of it is blocked."""
+"""`python -m benchmarks twins`: the twin of a random robot is accepted, and every wrong variant of it is blocked."""
 
 from pathlib import Path
 
 import pytest
-
-from physai.sdk.base.benchmark import BenchmarkOptions
-from physai.sim.calibration import bench
+from benchmarks import twins as bench
+from benchmarks.measure import BenchmarkOptions
 
 
 def test_equal_seeds_give_equal_robots(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.twins import Change, Trial, gain, rescored, scaled
 
-from physai.sim.calibration.bench import Change, Trial, gain, rescored, scaled
 from physai.sim.calibration.calibrate import calibrate
 from physai.sim.calibration.measured import FLOOR_STDS, error_floors
 from physai.sim.logs import RobotLog

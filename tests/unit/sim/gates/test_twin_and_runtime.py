@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fault_injection.arm_policies import ARMS, arm_policy
+from tests.harness.fault_injection.composed import ComposedWorld, PlantRobot
+from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
+from tests.harness.fault_injection.plant import SensorFault
+from tests.harness.fault_injection.world import Fault
 
-from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
-from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
-from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
-from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
-from physai.deploy_jetson.bench.fault_injection.world import Fault
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.safety import Guard, GuardState, Reason
 from physai.sim.engines.protocol import Array

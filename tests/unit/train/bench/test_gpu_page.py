@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.gpu.gpu_page import HEADER, MAX_BYTES, page
+from benchmarks.measure import BenchmarkResult, WorkloadError, as_text, document
 
-from physai.sdk.base.benchmark import BenchmarkResult, WorkloadError, as_text, document
 from physai.sdk.base.errors import PhysaiError
-from physai.train.bench.gpu_page import HEADER, MAX_BYTES, page
 
 PAGE = Path(__file__).parents[4] / "docs" / "benchmarks.md"
 NOT_MEASURED = BenchmarkResult(name="env_over_raw.go2.4096", unit="1", runs=(), missing="no CUDA device")

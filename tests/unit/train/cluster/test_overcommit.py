@@ -3,10 +3,10 @@
 import heapq
 from collections.abc import Callable
 
+from benchmarks.cluster.cluster_overlap import Overcommitted, makespan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.train.bench.cluster_overlap import Overcommitted, makespan
 from physai.train.cluster.admission import Admission, Ticket
 
 Batches = list[list[Ticket]]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.training.prefer_answers import Motions, teacher_accuracy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from physai.sim.preferences.answers import Answer, Pair
 from physai.sim.preferences.segment import PreferenceError, Segment
 from physai.sim.preferences.teachers import TEACHERS, Teacher
-from physai.train.bench.prefer_answers import Motions, teacher_accuracy
 from physai.train.models.numpy_policy import seeded
 from physai.train.preferences.choose import LED, choose_pairs, with_repeats
 from physai.train.preferences.ensemble import MAX_RATE, RewardEnsemble, load_ensemble, save_ensemble

@@ -1,63 +1,41 @@
-"""`physai bench`: compare speed and success with other software."""
+"""`physai bench`: alias of `python -m benchmarks` in a source tree."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.terminal import styled, table
 from physai.sdk.cli.command import CliCommand
 
-MAX_SECONDS = 86_400.0
-MAX_BUSY = 1024
+_ROOT = Path(__file__).resolve().parents[4]
+"""Of the source tree, if this module is in one."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="BENCHMARK", help="what to measure (default: list the benchmarks)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="smoke test with tiny sizes; the numbers are meaningless")
-    parser.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task; may be repeated")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of a stochastic workload (default: 3)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long to time a control loop (runtime)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="number of busy processes as load (runtime)")
-    parser.add_argument("--peer-python", type=Path, metavar="FILE", help="Python that has mjlab installed (gpu)")
+    parser.add_argument("--json", action="store_true", help="list the benchmarks as one JSON object")
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="NAME ...",
+        help="as after `python -m benchmarks`",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from physai.sdk.base.benchmark import BenchmarkOptions, as_text, document
-    from physai.train.bench.registry import list_benchmarks, run_benchmark
-
-    if arguments.name is None:
-        rows = list(list_benchmarks().items())
-        print(json.dumps(dict(rows), indent=2) if arguments.json else table(("benchmark", "measures"), rows, indent=""))
-        return 0
-    if not 1 <= arguments.seeds <= 100:
-        raise PhysaiError(f"--seeds must lie in 1 … 100, got {arguments.seeds}")
-    if arguments.seconds is not None and not 1.0 <= arguments.seconds <= MAX_SECONDS:
-        raise PhysaiError(f"--seconds must lie in 1 … {MAX_SECONDS:.0f}, got {arguments.seconds:g}")
-    if not 0 <= arguments.busy <= MAX_BUSY:
-        raise PhysaiError(f"--busy must lie in 0 … {MAX_BUSY}, got {arguments.busy}")
-    options = BenchmarkOptions(
-        quick=arguments.quick,
-        tasks=tuple(arguments.task),
-        seeds=arguments.seeds,
-        seconds=arguments.seconds,
-        busy=arguments.busy,
-        peer_python=arguments.peer_python,
-    )
-    results = run_benchmark(arguments.name, options, _say)
-    if arguments.json:
-        print(json.dumps(document(arguments.name, results), indent=2))
-    else:
-        print(as_text(results))
-    return 0
+    if not (_ROOT / "benchmarks" / "__main__.py").is_file():
+        raise PhysaiError(
+            "the benchmarks are not in the installed package; run `python -m benchmarks` in a clone of its source"
+        )
+    # The folder is no package of this installation.
+    sys.path.insert(0, str(_ROOT))
+    benchmarks: Any = importlib.import_module("benchmarks.__main__")
+    return benchmarks.main([*arguments.words, *(["--json"] if arguments.json else [])])
 
 
-def _say(text: str) -> None:
-    print(styled(text, "dim", sys.stderr), file=sys.stderr)
-
-
-command = CliCommand(summary="compare speed and success with other software", add_arguments=_add_arguments, run=_run)
+command = CliCommand(
+    summary="compare speed and success with other software, in a source tree", add_arguments=_add_arguments, run=_run
+)

@@ -1,11 +1,10 @@
-"""The forger of `physai bench forgery`, at the work of the tests' own keys."""
+"""The forger of `python -m benchmarks forgery`, at the work of the tests' own keys."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from physai.deploy_jetson.bench.forgery.forger import Forger, Parts, archive
+from tests.harness.forgery.forger import Forger, Parts, archive
 
 Workshop = Any
 

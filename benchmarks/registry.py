@@ -1,0 +1,104 @@
+"""Table of the benchmarks: what each measures, and the modules whose `run` measures it."""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback
+from physai.sdk.base.errors import MissingExtraError, unknown_name
+
+
+@dataclass(frozen=True)
+class _Entry:
+    summary: str
+    modules: tuple[str, ...]
+    """Imported only when they run, because each needs libraries of its own."""
+
+
+def _entry(summary: str, *modules: str) -> _Entry:
+    return _Entry(summary, modules)
+
+
+ENTRIES = {
+    "engine": _entry(
+        "steps per second of whole environments compared with the physics alone", "benchmarks.training.engine"
+    ),
+    "train": _entry(
+        "training compared with Stable-Baselines3 and rsl_rl: steps per second, time to success",
+        "benchmarks.training.train",
+    ),
+    "solve": _entry("time from the start of training to a policy that solves the task", "benchmarks.training.solve"),
+    "realaigym": _entry(
+        "score of the double pendulum in the trial of the RealAIGym leaderboard", "benchmarks.training.realaigym"
+    ),
+    "robots": _entry(
+        "robots of others, below the folder PHYSAI_ROBOTS: how many import and are stable, whether arms reach",
+        "benchmarks.training.robots",
+    ),
+    "prefer": _entry(
+        "preferences: return over the true reward, share of fits, active questions, fine-tuning for a taste",
+        "benchmarks.training.prefer",
+    ),
+    "cluster": _entry(
+        "generators on Ray: cost, scaling, kills, asynchronous training, fine-tuning; a cached workflow",
+        "benchmarks.cluster.cluster",
+    ),
+    "cli": _entry("start-up time of `physai --help`", "benchmarks.training.cli"),
+    "memory": _entry("peak memory of a training run", "benchmarks.training.memory"),
+    "gpu": _entry(
+        "the device environment: what a step costs, its speed beside its physics and mjlab, learning on a GPU",
+        "benchmarks.gpu.gpu",
+    ),
+    "service": _entry(
+        "steps over the wire compared with steps in process, and round-trip time", "benchmarks.service.service"
+    ),
+    "twins": _entry("right twins that are accepted, and wrong ones that are blocked", "benchmarks.twins"),
+    "flash": _entry(
+        "time and bytes to install a bundle, and to flash it over ssh compared with scp", "benchmarks.robot.flash"
+    ),
+    "crash": _entry(
+        "power cuts and kills during install, activate, commit, rollback and gc", "tests.harness.power_cuts.report"
+    ),
+    "forgery": _entry(
+        "forged bundles, verdicts and trust files; malformed command lines", "tests.harness.forgery.forgery"
+    ),
+    "runtime": _entry(
+        "duration of a tick compared with the bare graph, and missed deadlines", "benchmarks.robot.runtime"
+    ),
+    "faults": _entry(
+        "all sequences of events, random faults and hung policies: violated safety properties",
+        "tests.harness.fault_injection.trial",
+        "benchmarks.robot.watchdog_trial",
+    ),
+    "swaps": _entry(
+        "a hundred policies activated in a running loop, and missed deadlines", "benchmarks.robot.hot_swap"
+    ),
+    "ros": _entry("round trip of joint states to a ROS node, against a plain rclpy node", "benchmarks.ros"),
+}
+
+
+def list_benchmarks() -> dict[str, str]:
+    """All benchmarks by name, with what they measure."""
+    return {name: entry.summary for name, entry in ENTRIES.items()}
+
+
+def run_benchmark(name: str, options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """Runs one benchmark.
+
+    Raises:
+        UnknownNameError: there is no such benchmark.
+        WorkloadError: the workload did not run correctly.
+        MissingExtraError: a library it needs is not installed.
+    """
+    if name not in ENTRIES:
+        raise unknown_name("benchmark", name, ENTRIES)
+    try:
+        return [
+            result
+            for module in ENTRIES[name].modules
+            for result in importlib.import_module(module).run(options, report)
+        ]
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] in ("physai", "benchmarks", "tests"):
+            raise
+        raise MissingExtraError(f"the benchmark {name} needs {error.name}, which is not installed") from error

@@ -1,0 +1,54 @@
+"""Runs `physai` in a separate process, as a user does."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.measure import WorkloadError
+
+_START = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A `physai` process that exited with status 0."""
+
+    output: str
+    seconds: float
+    """Wall time of the process [s]."""
+    peak_bytes: int
+    """Peak resident set size."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The JSON object it printed."""
+        return json.loads(self.output)
+
+
+def physai(*arguments: str) -> Finished:
+    """Runs `physai` with the arguments and waits for it to exit.
+
+    Raises:
+        WorkloadError: the exit status is not 0.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([sys.executable, "-c", _START, *arguments], stdout=output, stderr=errors)
+        # wait4 rather than wait: it reports the resource usage of this child alone.
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode != 0:
+            tail = errors.read().strip().splitlines()[-3:]
+            raise WorkloadError(
+                f"physai {' '.join(arguments)} exited with status {process.returncode}: {' / '.join(tail)}"
+            )
+        # ru_maxrss is in KiB on Linux.
+        return Finished(output=output.read(), seconds=seconds, peak_bytes=usage.ru_maxrss * 1024)

@@ -1,0 +1,19 @@
+"""Modules of the source tree as programs of their own."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Of the source tree, which has the packages `tests` and `benchmarks`."""
+
+_RUN = """
+import runpy, sys
+root, module, *sys.argv[1:] = sys.argv[1:]
+sys.path.insert(0, root)
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+def program(module: str, *words: str) -> list[str]:
+    """Command that runs a module from any working folder, even where `PYTHONSAFEPATH` is set."""
+    return [sys.executable, "-c", _RUN, str(ROOT), module, *words]
