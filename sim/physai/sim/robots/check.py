@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.findings import Finding
+from physai.sim.robots.held import held_by
 from physai.sim.robots.loader import Robot
 from physai.sim.robots.plausibility import (
     FAST_RAD_S,
@@ -379,6 +380,7 @@ def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
         return
     found.unmoved.append(name)
     if 0.0 <= share < LOST:
-        found.add(name, f"moves by {share * step:.2g} {told}", "more kp", severe=False)
+        why, way_out = held_by(bench.model, bench.data, bench.ids[place], actuator)
+        found.add(name, f"moves by {share * step:.2g} {told}{why}", way_out, severe=False)
     else:
         found.add(name, f"ends {share * step:.2g} from where it was {told}", "the servo's range and gains")

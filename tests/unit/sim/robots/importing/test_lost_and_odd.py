@@ -158,3 +158,20 @@ def test_motors_push_nothing_at_home(tmp_path: Path) -> None:
 def test_what_xacro_should_have_replaced_is_refused_with_its_line(text: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"r\.urdf:2: <mass value='{re.escape(text)}'> has .*, which xacro replaces"):
         imported(tmp_path, mass=text)
+
+
+def test_casters_are_no_arm_and_a_tool_behind_a_slide_is_named(tmp_path: Path) -> None:
+    """A caster has two hinges, a SCARA two hinges, a slide and then its tool."""
+    shape = '<geom size=".05" mass="1"/>'
+    caster = f"""<body name="c1"><joint name="caster_1" axis="0 0 1"/>{shape}
+      <body name="c2" pos=".1 0 0"><joint name="caster_2" axis="0 1 0"/>{shape}</body></body>"""
+    (tmp_path / "r.xml").write_text(f"<mujoco><worldbody>{caster}</worldbody></mujoco>")
+    text = said(import_robot(tmp_path / "r.xml", tmp_path / "out"))
+    assert "end effector: none: no chain of two or more hinges [--ee LINK]" in text
+    scara = f"""<body name="a" pos="0 0 1"><joint name="j1"/>{shape}
+      <body name="b" pos=".3 0 0"><joint name="j2"/>{shape}
+      <body name="quill" pos=".3 0 0"><joint name="z" type="slide" range="0 .2"/>{shape}
+      <body name="tool"><joint name="r"/>{shape}</body></body></body></body>"""
+    (tmp_path / "r.xml").write_text(f"<mujoco><worldbody>{caster}{scara}</worldbody></mujoco>")
+    text = said(import_robot(tmp_path / "r.xml", tmp_path / "out"))
+    assert "end effector: b, the last link behind 2 hinges; not tool, as joint z before it is no hinge, and " in text
