@@ -138,6 +138,6 @@ def _table(records: Sequence[dict[str, Any]]) -> str:
             rows.append([file, "", "", "", "failed: " + " ".join(record["error"].split())[:160]])
             continue
         check = record["check"]
-        state = "not stable" if not check["stable"] else "stable" if check["stands"] is not False else "does not stand"
+        state = "stable" if check["stable"] else "does not stand" if check["stands"] is False else "not stable"
         rows.append([file, record["robot"], str(len(record["joints"])), record["base"], f"{state}, {record['folder']}"])
     return table(["file", "robot", "joints", "base", "result"], rows, indent="")

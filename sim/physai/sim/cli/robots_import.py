@@ -191,8 +191,15 @@ def _next(robot: Robot, check: RobotCheck) -> str:
     if not check.stable:
         return "change what is named above, then physai robots check"
     if check.floating:
-        return "physai train velocity --robot" if check.stands else "stiffer servos or another home for"
+        return "physai train velocity --robot" if _has_legs(robot) else "physai robots show"
     return "physai train reach --robot" if robot.spec.chains else "physai robots show"
+
+
+def _has_legs(robot: Robot) -> bool:
+    from physai.sim.robots import home_qpos
+    from physai.sim.robots.feet import find_feet
+
+    return len(find_feet(robot.model, home_qpos(robot.model))) > 1
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -313,7 +320,8 @@ def _print_check(check: RobotCheck, *, most: int | None = None, way_out: str = "
         others += "" if check.stands is None else "; it stands" if check.stands else "; it does NOT stand"
         print(printable(f"stable: {check.robot} {held}, {check.moved} of {check.joints} joints moved as told{others}"))
     else:
-        print(printable(f"not stable: {check.robot}, see above"))
+        stands = ", it does NOT stand" if check.stands is False else ""
+        print(printable(f"not stable: {check.robot}{stands}, see above"))
 
 
 def _say(text: str) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import overlaps
+from physai.sim.robots.findings import Finding
+from physai.sim.robots.held import held_by
 from physai.sim.robots.loader import Robot
 from physai.sim.robots.plausibility import (
     FAST_RAD_S,
@@ -23,6 +25,7 @@ from physai.sim.robots.plausibility import (
     strongest_effort,
 )
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, servo_gains
+from physai.sim.robots.standing import STANDING, sinking, stature
 from physai.sim.solver import use_right_solver
 
 Array = NDArray[np.float64]
@@ -42,22 +45,8 @@ DEGREES = (40.0, 80.0)
 STIFFEST = 0.5
 """Greatest product of a servo's angular frequency and the physics step. An explicit step is unstable from 2 on, and
 the inertia that a joint feels varies by a factor of ten with the pose."""
-
-
 LARGE_M = 50.0
 """Size from which lengths are probably in millimetres [m]; few robots are larger than an excavator."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something that the user should know."""
-
-    severe: bool
-    """Whether the robot is not fit to be trained on."""
-    about: str
-    """Joint or part."""
-    text: str
-    next_step: str = ""
 
 
 @dataclass
@@ -146,7 +135,7 @@ class _Bench:
 def check_robot(robot: Robot) -> RobotCheck:
     """Holds a robot at home for `HOLD_S`, then moves each joint that has a servo.
 
-    A robot with a floating base is dropped first, and may fall over: a controller has to hold it up. Its joints are
+    A robot with a floating base is dropped first, with its joints held: one that sinks is not stable. Its joints are
     tried hung up, without gravity and contacts.
     """
     bench = _Bench(robot)
@@ -171,9 +160,8 @@ def check_robot(robot: Robot) -> RobotCheck:
     _judge_limits(bench, found)
     _judge_ranges(bench, found)
     _judge_contacts(bench, found)
-    if floating:
-        _judge_drop(bench, found)
-    else:
+    sinks = _judge_drop(bench, found) if floating else None
+    if not floating:
         _judge_height(bench, found)
     if not bench.ids:  # a free body
         return found
@@ -183,6 +171,7 @@ def check_robot(robot: Robot) -> RobotCheck:
         if found.stable:
             for place in bench.servos:
                 _judge_move(bench, found, place)
+    found.findings += [] if sinks is None else [sinks]
     return found
 
 
@@ -351,19 +340,20 @@ def _judge_hold(bench: _Bench, found: RobotCheck) -> None:
             found.add(name, f"held at home it moves by {off:.2g} rad", "more kp, or gravcomp", severe=severe)
 
 
-def _judge_drop(bench: _Bench, found: RobotCheck) -> None:
-    """A robot that nobody balances falls over, but not through the floor."""
+def _judge_drop(bench: _Bench, found: RobotCheck) -> Finding | None:
+    """Drop a robot that is held in its home pose; what is returned if it sinks is said after its joints are tried."""
     bench.reset()
+    before = stature(bench.model, bench.data)
     _, velocities = bench.play(HOLD_S)
     if not np.isfinite(velocities).all():
         found.add("base", "the simulation diverges when the robot falls", "a smaller timestep, or simpler shapes")
-        return
-    height, before = float(bench.data.qpos[2]), float(bench.home[2])
-    found.stands = height >= 0.7 * before
-    if height < -1.0:
+        return None
+    after = stature(bench.model, bench.data)
+    found.stands = after >= STANDING * before
+    if float(bench.data.qpos[2]) < -1.0:
         found.add("base", "falls through the floor: no collision shape of the robot meets it", "add <collision>")
-    elif not found.stands:
-        found.add("base", f"sinks from {before:.2g} m to {height:.2g} m while its joints are held", severe=False)
+        return None
+    return None if found.stands or not bench.servos else sinking(before, after)
 
 
 def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
@@ -391,6 +381,7 @@ def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
         return
     found.unmoved.append(name)
     if 0.0 <= share < LOST:
-        found.add(name, f"moves by {share * step:.2g} {told}", "more kp", severe=False)
+        why, way_out = held_by(bench.model, bench.data, bench.ids[place], actuator)
+        found.add(name, f"moves by {share * step:.2g} {told}{why}", way_out, severe=False)
     else:
         found.add(name, f"ends {share * step:.2g} from where it was {told}", "the servo's range and gains")

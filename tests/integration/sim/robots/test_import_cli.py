@@ -115,13 +115,41 @@ def test_a_robot_that_sinks_does_not_stand(tmp_path: Path, capsys: Captured) -> 
     assert main(["robots", "import", str(tmp_path / "r.xml"), "-o", str(tmp_path / "out"), "--servo", "5,1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 10
-    assert any(line.endswith("it does NOT stand") for line in lines)
+    assert "not stable: out, it does NOT stand, see above" in lines
+    assert any(line.startswith("unstable base: sinks while its joints are held: ") for line in lines)
     assert "train velocity" not in lines[-1]
+    assert main(["robots", "check", f"{tmp_path / 'out'}/"]) == 1
     (tmp_path / "many").mkdir()
     (tmp_path / "r.xml").rename(tmp_path / "many" / "r.xml")
     words = ["robots", "import", str(tmp_path / "many"), "-o", str(tmp_path / "robots"), "--servo", "5,1"]
     assert main(words) == 0
     assert "does not stand, " in capsys.readouterr().out
+
+
+def test_wheels_of_an_mjcf_are_noticed_and_are_no_legs(tmp_path: Path, capsys: Captured) -> None:
+    """The base's origin lies on the floor, as a base_footprint does: its height says nothing of whether it stands."""
+    wheels = "".join(
+        f'<body name="{s}" pos="0 {y} .1"><joint name="{s}_wheel" axis="0 1 0"/>'
+        '<geom type="cylinder" size=".1 .02" euler="90 0 0" mass="1"/></body>'
+        for s, y in (("left", 0.3), ("right", -0.3))
+    )
+    text = f"""<mujoco><worldbody><geom type="plane" size="5 5 .1"/><body name="base">FREE
+      <geom type="box" size=".2 .2 .06" pos="0 0 .12" mass="10"/><geom size=".05" pos=".2 0 .05"/>
+      <geom size=".05" pos="-.2 0 .05"/>{wheels}</body></worldbody></mujoco>"""
+    (tmp_path / "r.xml").write_text(text.replace("FREE", "<freejoint/>"))
+    assert main(["robots", "import", str(tmp_path / "r.xml"), "-o", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        "  base: floats and has wheels, which servos hold at an angle, not at a speed: left_wheel, right_wheel" in lines
+    )
+    assert any(line.endswith("; it stands") for line in lines)
+    assert lines[-1].startswith("next: physai robots show ")
+    (tmp_path / "r.xml").write_text(text.replace("FREE", ""))
+    assert main(["robots", "import", str(tmp_path / "r.xml"), "-o", str(tmp_path / "out")]) == 0
+    fixed = "  base: is fixed to the world, although it has wheels: left_wheel, right_wheel [--floating]"
+    assert fixed in capsys.readouterr().out.splitlines()
+    assert main(["robots", "import", str(tmp_path / "r.xml"), "-o", str(tmp_path / "out"), "--floating"]) == 0
+    assert "base floating" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,15 @@ def test_too_many_rows_or_columns_are_refused(tmp_path: Path, monkeypatch: pytes
     path.write_text(",".join(f"c{i}" for i in range(1025)) + "\n")
     with pytest.raises(LogError, match="1025 columns, at most 1024"):
         read_csv(path)
+
+
+def test_decimal_commas_between_commas_are_named(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("t,q\n0,001,0,5\n0,002,0,6\n")
+    with pytest.raises(LogError, match=r"numbers seem to have decimal commas, .* with semicolons between the columns"):
+        read_csv(tmp_path / "r.csv")
+    (tmp_path / "r.csv").write_text("t;q\n0,001;0,5\n0,002;0,6\n")
+    assert read_csv(tmp_path / "r.csv").streams[0].columns["q"].tolist() == [0.5, 0.6]
+    (tmp_path / "r.csv").write_text("t,q\n0.001,0.5,1\n")
+    with pytest.raises(LogError, match="not a table of 2 columns") as caught:
+        read_csv(tmp_path / "r.csv")
+    assert "decimal commas" not in str(caught.value)

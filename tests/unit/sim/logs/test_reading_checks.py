@@ -133,3 +133,106 @@ def test_the_rest_of_a_defective_recording_is_still_judged(write: CsvWriter, mot
     assert report.periods is not None
     assert report.periods.median_s == pytest.approx(0.002)
     assert [round(m.highest, 2) for m in report.motions] == [1.0, 0.6]
+
+
+MIXED = [
+    (1 / (2 * math.pi), 60 / (2 * math.pi), "positions are in revolutions and speeds in rpm", "rev", "rpm"),
+    (1 / (2 * math.pi), DEGREES, "positions are in revolutions and speeds in deg/s", "rev", "deg/s"),
+    (DEGREES, 60 / (2 * math.pi), "positions are in degrees and speeds in rpm", "deg", "rpm"),
+    (DEGREES, 1 / (2 * math.pi), "positions are in degrees and speeds in rev/s", "deg", "rev/s"),
+]
+
+
+@pytest.mark.parametrize(("position", "speed", "meaning", "unit", "speed_unit"), MIXED)
+def test_two_units_at_once_are_told_from_one(
+    position: float,
+    speed: float,
+    meaning: str,
+    unit: str,
+    speed_unit: str,
+    write: CsvWriter,
+    motion: Motion,
+    arm: RobotSpec,
+) -> None:
+    """Revolutions and rpm differ by 1/60, degrees per second and radians by 1/57.3; degrees and rpm by 6, not by 2π."""
+    motion["q1"], motion["v1"] = position * motion["q1"], speed * motion["v1"]
+    advice = f"set `unit: {unit}` for joint_pos and `unit: {speed_unit}` for joint_vel of shoulder"
+    with pytest.raises(LogError, match=f"{meaning}; {advice}"):
+        read_log(write(motion), arm)
+
+
+def test_a_share_of_a_gripper_is_beyond_the_limits_whatever_its_speed(
+    write: CsvWriter, motion: Motion, arm: RobotSpec
+) -> None:
+    """0 to 100 for -1 to 1 rad is no unit, and no degrees either: the speed says a factor of 50."""
+    motion["q2"] = 50.0 + 50.0 * motion["q2"]
+    found = [finding for finding in check_raw(read_raw(write(motion), arm)).findings if finding.severity == "defect"]
+    assert len(found) == 1
+    assert found[0].message.startswith("elbow moves between 20 and 80 rad, its limits are -2 and 2.5 rad")
+    assert "degrees" not in found[0].message
+    assert "`scale`" in found[0].advice
+
+
+def test_columns_of_two_joints_that_are_mixed_up_are_refused(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
+    motion["q1"], motion["q2"] = motion["q2"], motion["q1"]
+    with pytest.raises(LogError, match="joint_pos of shoulder changes as joint_vel of elbow says, and not as that of"):
+        read_log(write(motion), arm)
+    motion["v1"], motion["v2"] = motion["v2"], motion["v1"]
+    read_log(write(motion), arm)
+
+
+class TestTurns:
+    """Positions of ±0.6 rad around 0, of an encoder that counts from 0 to a turn."""
+
+    def test_of_radians_that_wrap_only_the_turn_is_named(
+        self, write: CsvWriter, motion: Motion, arm: RobotSpec
+    ) -> None:
+        motion["q2"] = motion["q2"] % (2.0 * math.pi)
+        found = [one for one in check_raw(read_raw(write(motion), arm)).findings if one.severity == "defect"]
+        assert [one.check for one in found] == ["wrap"]
+
+    def test_a_commanded_angle_that_wraps_is_named_like_the_measured_one(
+        self, write: CsvWriter, motion: Motion, arm: RobotSpec
+    ) -> None:
+        """Unwrapping the positions alone would leave jumps in their commands."""
+        motion["q2"] = motion["q2"] % (2.0 * math.pi)
+        motion["u2"], motion["u1"] = motion["q2"].copy(), motion["q1"].copy()
+        path = write(motion)
+        text = (path.parent / "columns.yaml").read_text().replace("joint_effort\n", "joint_pos\n", 1)
+        (path.parent / "columns.yaml").write_text(text)
+        found = [one for one in check_raw(read_raw(path, arm)).findings if one.check == "wrap"]
+        assert sorted(one.channel for one in found) == ["command", "joint_pos"]
+        assert any("add `period:` to column 'u2'" in one.advice for one in found)
+
+    def test_degrees_that_wrap_are_named_with_both_settings(
+        self, write: CsvWriter, motion: Motion, arm: RobotSpec
+    ) -> None:
+        motion["q2"] = (DEGREES * motion["q2"]) % 360.0
+        with pytest.raises(
+            LogError, match=r"jumps by 360 .*; set `unit: deg` and `period: 360` for joint_pos of elbow"
+        ):
+            read_log(write(motion), arm)
+
+    def test_an_angle_that_was_unwrapped_is_full_turns_off_and_not_in_degrees(
+        self, write: CsvWriter, motion: Motion, arm: RobotSpec
+    ) -> None:
+        """The advice, followed: a turn is 6.283185307 rad."""
+        motion["q2"] = (motion["q2"] - 0.1) % (2.0 * math.pi)
+        path = write(motion)
+        text = (path.parent / "columns.yaml").read_text()
+        assert "joint_pos: q2" in text
+        period = text.replace("joint_pos: q2", "joint_pos: {column: q2, period: 6.283185307OFFSET}")
+        (path.parent / "columns.yaml").write_text(period.replace("OFFSET", ""))
+        with pytest.raises(
+            LogError, match=r"full turns off, they are -0\.7 and 0\.5 rad; add -6.283185307 to the `offset`"
+        ):
+            read_log(path, arm)
+        (path.parent / "columns.yaml").write_text(period.replace("OFFSET", ", offset: -6.283185307"))
+        assert read_log(path, arm).joint_pos[:, 1].max() == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_clock_in_milliseconds_is_of_no_joint(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
+    motion["t"] = 1e3 * motion["t"] * 100.0
+    motion["v1"], motion["v2"] = motion["v1"] / 100.0, motion["v2"] / 100.0
+    with pytest.raises(LogError, match="time is in milliseconds; set `unit: ms` for time in the column map"):
+        read_log(write(motion), arm)

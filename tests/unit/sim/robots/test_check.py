@@ -118,3 +118,23 @@ def test_a_weak_servo_is_noted(tmp_path: Path) -> None:
     # 1 kg at 0.15 m by 20 N·m/rad: 0.074 rad.
     assert "j2: held at home it moves by 0.0" in words(check)
     assert check.stable
+
+
+def test_a_joint_that_a_contact_or_its_effort_limit_holds_is_not_told_to_be_stiffer(tmp_path: Path) -> None:
+    """A spring of 20 N·m/rad needs 4 N·m for 0.2 rad, of which the servo has 1; a wheel is 0.5 mm in the floor."""
+    spring = ROD.format(**{**GOOD, "first": SERVO.format(force="1")}).replace(
+        'name="j1"', 'name="j1" stiffness="20"', 1
+    )
+    (tmp_path / "spring.xml").write_text(spring)
+    check = check_robot(load_robot(tmp_path / "spring.xml"))
+    note = next(finding for finding in check.findings if finding.text.startswith("moves by"))
+    assert note.text.endswith("with its whole effort of 1")
+    assert "kp" not in note.next_step
+    (tmp_path / "wheel.xml").write_text("""<mujoco><worldbody><geom type="plane" size="5 5 .1"/>
+      <body name="wheel" pos="0 0 .0995"><joint name="j" axis="0 1 0"/>
+      <geom type="cylinder" size=".1 .02" euler="90 0 0" mass="1"/></body></worldbody>
+      <actuator><position name="j" joint="j" kp="5" kv="1" forcerange="-5 5"/></actuator></mujoco>""")
+    check = check_robot(load_robot(tmp_path / "wheel.xml"))
+    note = next(finding for finding in check.findings if finding.about == "j")
+    assert note.text.endswith(": wheel touches world")
+    assert "home pose" in note.next_step

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from physai.sim.logs.checks.turns import turns
 from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
 from physai.sim.logs.robot_log import Array
@@ -107,30 +108,37 @@ def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
 
 def _unwound(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """Detect angles that wrap after a full turn."""
-    if not channel.joint or not channel.label.startswith("joint_pos"):
+    commanded = channel.label.startswith("command") and log.command_kind == "joint_pos"
+    if not channel.joint or not (channel.label.startswith("joint_pos") or (commanded and _turning(log, channel.joint))):
         return
     joint = next(joint for joint in log.joints if joint.name == channel.joint)
     if joint.kind == "prismatic":
         return
-    steps = np.diff(channel.values)
-    turn = 2.0 * math.pi
-    # The tolerance allows for the motion during the sample in which the angle wraps.
-    jumps = np.flatnonzero((np.abs(steps) > 0.75 * turn) & (np.abs(steps) < 1.25 * turn))
-    if not len(jumps) or np.ptp(channel.values) > 1.01 * turn:
+    jumps = turns(channel.values, 2.0 * math.pi)
+    if not len(jumps):
         return
     yield LogFinding(
         severity="defect",
         check="wrap",
         joint=channel.joint,
-        channel="joint_pos",
+        channel="command" if commanded else "joint_pos",
         message=(
-            f"joint_pos of {channel.joint} jumps by a full turn {len(jumps)} times, first at "
-            f"{log.time[jumps[0] + 1]:.3f} s: a single-turn encoder wraps"
+            f"{'command' if commanded else 'joint_pos'} of {channel.joint} jumps by a full turn {len(jumps)} times, "
+            f"first at {log.time[jumps[0] + 1]:.3f} s: "
+            + ("its angles wrap" if commanded else "a single-turn encoder wraps")
         ),
         advice=f"add `period:` to column {channel.column!r} in the column map (6.283185307 in rad, 360 in degrees)",
         numbers={"jumps": len(jumps)},
         samples=places((jumps + 1).tolist()),
     )
+
+
+def _turning(log: RawLog, joint: str) -> bool:
+    """Whether a joint's positions wrap, or the column map converts them: its command may step by a full turn, else."""
+    column = next((one for one in log.channels if one.joint == joint and one.series == "joint_pos"), None)
+    if column is None:
+        return False
+    return bool(len(turns(column.values, 2.0 * math.pi))) or not np.array_equal(column.raw, column.values)
 
 
 def _clipped(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:

@@ -10,6 +10,8 @@ from physai.sdk.contract.robot import JointSpec
 from physai.sim.logs.checks.base import base_reading, sound_poses
 from physai.sim.logs.checks.frozen import publisher_findings
 from physai.sim.logs.checks.normalised import degrees_of_a_gripper, lerobot_range, normalised_advice
+from physai.sim.logs.checks.swapped import swapped_findings
+from physai.sim.logs.checks.turns import turns, turns_in_degrees
 from physai.sim.logs.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import Array, LogError
@@ -26,18 +28,24 @@ _STRIDE_S = 0.02
 _SLOW_S = 0.1
 """Period below which time is not in milliseconds: no robot is recorded at 10 kHz or more [s]."""
 
+_DEG, _REV = "set `unit: deg` for joint_pos", "set `unit: rev` for joint_pos"
+
 _RATIOS: tuple[tuple[float, str, str], ...] = (
-    (1.0 / _DEGREE, "positions are in degrees and speeds in rad/s", "set `unit: deg` for joint_pos"),
+    (1.0 / _DEGREE, "positions are in degrees and speeds in rad/s", _DEG),
     (_DEGREE, "speeds are in degrees per second and positions in rad", "set `unit: deg/s` for joint_vel"),
     (2.0 * math.pi / 60.0, "speeds are in rpm", "set `unit: rpm` for joint_vel"),
+    (1.0 / 60.0, "positions are in revolutions and speeds in rpm", f"{_REV} and `unit: rpm` for joint_vel"),
+    (1.0 / 360.0, "positions are in revolutions and speeds in deg/s", f"{_REV} and `unit: deg/s` for joint_vel"),
+    (6.0, "positions are in degrees and speeds in rpm", f"{_DEG} and `unit: rpm` for joint_vel"),
+    (360.0, "positions are in degrees and speeds in rev/s", f"{_DEG} and `unit: rev/s` for joint_vel"),
     (2.0 * math.pi, "speeds are in revolutions per second", "set `unit: rev/s` for joint_vel"),
-    (1.0 / (2.0 * math.pi), "positions are in revolutions", "set `unit: rev` for joint_pos"),
+    (1.0 / (2.0 * math.pi), "positions are in revolutions", _REV),
     (1e-3, "time is in milliseconds", "set `unit: ms` for time"),
     (1e-6, "time is in microseconds", "set `unit: us` for time"),
     (1e-9, "time is in nanoseconds", "set `unit: ns` for time"),
     (-1.0, "position and speed count in opposite directions", "set `sign: -1` for one of the two"),
 )
-"""Ratio of position change to integrated speed, its meaning, and the fix in the column map."""
+"""Ratio of position change to integrated speed, its meaning, and the fix in the column map; the nearest one counts."""
 
 _SLIDING: tuple[tuple[float, str, str], ...] = (
     (1e3, "positions are in millimetres and speeds in m/s", "set `unit: mm` for joint_pos"),
@@ -145,13 +153,16 @@ def _units(log: RawLog) -> Iterator[LogFinding]:
     for j, joint in enumerate(log.joints):
         position = log.joint_pos[:, j]
         speed = None if log.joint_vel is None else log.joint_vel[:, j]
-        # Report only the most specific finding: one wrong unit causes all three.
-        yield from (
-            list(_ratio(log.time, position, speed, joint))
-            or list(_position_limits(log, position, joint))
-            or list(_speed_limit(log, position, speed, joint))
-            or _gripper(log, joint)
-        )
+        # Report only the most specific defect: one wrong unit causes all of them.
+        ratio = [*_ratio(log.time, position, speed, joint), *swapped_findings(log, j, _strides)]
+        yield from ratio
+        if not any(finding.severity == "defect" for finding in ratio):
+            yield from (
+                list(turns_in_degrees(log, position, joint))
+                or list(_position_limits(log, position, joint, degrees=not ratio))
+                or list(_speed_limit(log, position, speed, joint))
+                or ([] if ratio else _gripper(log, joint))
+            )
 
 
 def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
@@ -171,14 +182,16 @@ def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) 
     known = _SLIDING if joint.kind == "prismatic" else _RATIOS
     if float(np.median(np.diff(time))) < _SLOW_S:
         known = tuple(row for row in known if " for time" not in row[2])
-    meaning, fix = next(((what, how) for ratio, what, how in known if abs(slope / ratio - 1.0) <= 0.1), ("", ""))
+    near = [row for row in known if abs(slope / row[0] - 1.0) <= 0.1]
+    _, meaning, fix = min(near, key=lambda row: abs(slope / row[0] - 1.0), default=(0.0, "", ""))
+    whose = "" if " for time" in fix else f" of {joint.name}"
     yield LogFinding(
         severity="defect" if meaning else "warning",
         check="units",
         joint=joint.name,
         channel="joint_pos" if meaning else "joint_vel",
         message=f"{message}: {meaning}" if meaning else f"{message}, expected 1",
-        advice=f"{fix} of {joint.name} in the column map"
+        advice=f"{fix}{whose} in the column map"
         if fix
         else "check units and scale of both, or remove joint_vel from the column map",
         numbers={"ratio": slope, "explained": explained},
@@ -255,10 +268,11 @@ def _shares(log: RawLog, joint: JointSpec) -> RawColumn | None:
     return column
 
 
-def _position_limits(log: RawLog, position: Array, joint: JointSpec) -> Iterator[LogFinding]:
-    """Compare positions with the joint's limits."""
+def _position_limits(log: RawLog, position: Array, joint: JointSpec, *, degrees: bool) -> Iterator[LogFinding]:
+    """Compare positions with the joint's limits; its speeds do not contradict that they are degrees."""
     lower, upper = joint.position_lower, joint.position_upper
-    if lower is None or upper is None:
+    # A full turn too far is no other unit; the wrapped angle is reported by itself.
+    if lower is None or upper is None or (joint.kind != "prismatic" and len(turns(position, 2.0 * math.pi))):
         return
     # The quantiles ignore spikes.
     lowest, highest = (float(value) for value in np.quantile(position, [0.001, 0.999]))
@@ -269,8 +283,12 @@ def _position_limits(log: RawLog, position: Array, joint: JointSpec) -> Iterator
     reach = f"{joint.name} moves between {lowest:.4g} and {highest:.4g} {unit}, "
     reach += f"its limits are {lower:g} and {upper:g} {unit}"
     numbers = {"lowest": lowest, "highest": highest, "lower": lower, "upper": upper}
-    in_degrees = lower - slack <= lowest * _DEGREE and highest * _DEGREE <= upper + slack
-    if _shares(log, joint) is not None:
+    in_degrees = degrees and lower - slack <= lowest * _DEGREE and highest * _DEGREE <= upper + slack
+    turn = _full_turns(log, joint, lowest, highest)
+    if turn and lower - slack <= lowest + turn <= highest + turn <= upper + slack:
+        message = f"{reach}; full turns off, they are {lowest + turn:.4g} and {highest + turn:.4g} rad"
+        advice = f"add {turn:.10g} to the `offset` of joint_pos of {joint.name} in the column map"
+    elif _shares(log, joint) is not None:
         message, advice = reach, _set_degrees(log, joint)
     elif joint.kind != "prismatic" and in_degrees and max(-lowest, highest) > 3.0 * max(-lower, upper):
         message = f"{reach}; read as degrees they are {lowest * _DEGREE:.4g} and {highest * _DEGREE:.4g} rad"
@@ -278,7 +296,8 @@ def _position_limits(log: RawLog, position: Array, joint: JointSpec) -> Iterator
     else:
         message = reach
         both = "joint_pos and command the same" if log.command_kind == "joint_pos" else "joint_pos an"
-        advice = f"give {both} `offset` or `sign` in the column map, or correct the robot's limits"
+        which = "`offset` or `sign`" if degrees else "`scale` and `offset`"
+        advice = f"give {both} {which} in the column map, or correct the robot's limits"
     yield LogFinding(
         severity="defect",
         check="units",
@@ -288,3 +307,14 @@ def _position_limits(log: RawLog, position: Array, joint: JointSpec) -> Iterator
         advice=advice,
         numbers=numbers,
     )
+
+
+def _full_turns(log: RawLog, joint: JointSpec, lowest: float, highest: float) -> float:
+    """Whole turns by which the middle of positions is moved to near 0 [rad]; 0 if the column map does not convert them.
+
+    An unwrapped angle starts wherever the encoder was.
+    """
+    column = next((one for one in log.channels if one.joint == joint.name and one.series == "joint_pos"), None)
+    if column is None or joint.kind == "prismatic" or np.array_equal(column.raw, column.values):
+        return 0.0
+    return -2.0 * math.pi * round((lowest + highest) / (4.0 * math.pi))

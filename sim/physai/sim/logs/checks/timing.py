@@ -128,7 +128,7 @@ def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
         severity="warning",
         check="rate",
         message=(
-            f"logged at {periods.rate_hz:.0f} Hz: {log.joint_names[joint]} moves up to {step[:, joint].max():.3g} "
+            f"logged at {_hz(periods.rate_hz)} Hz: {log.joint_names[joint]} moves up to {step[:, joint].max():.3g} "
             f"{unit} between two samples"
         ),
         advice=f"log at {MIN_RATE_HZ:.0f} Hz or more; command and motion between samples are unknown",
@@ -141,7 +141,11 @@ def _pose_rate(base: BasePose, periods: PeriodStatistics) -> Iterator[LogFinding
     yield LogFinding(
         severity="warning",
         check="rate",
-        message=f"logged at {periods.rate_hz:.0f} Hz: the base moves up to {step:.3g} m between two samples",
+        message=f"logged at {_hz(periods.rate_hz)} Hz: the base moves up to {step:.3g} m between two samples",
         advice=f"use a camera with {MIN_RATE_HZ:.0f} Hz or more; an impact takes milliseconds",
         numbers={"rate_hz": periods.rate_hz, "median_s": periods.median_s, "largest_step": step},
     )
+
+
+def _hz(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 1.0 else f"{rate:.2g}"

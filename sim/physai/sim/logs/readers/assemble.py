@@ -232,8 +232,14 @@ def _last_before(table: Table, stream: ColumnStream, times: Array, when: Array) 
 
 def _missing(table: Table, column: str) -> LogError:
     if any(column in stream.text for stream in table.streams):
-        return LogError(f"{table.source}: column {column!r} contains values that are not numbers")
-    return LogError(f"{table.source}: no column {column!r}; its columns: {first_names(table.columns, 60)}")
+        return LogError(
+            f"{table.source}: column {column!r} contains values that are not numbers, such as words or "
+            "dates; write them as numbers, times in seconds (or another `unit:` of the column map)"
+        )
+    return LogError(
+        f"{table.source}: no column {column!r}; its columns: {first_names(table.columns, 60)}; correct the "
+        "column map, in which joint_vel and joint_effort may be left out"
+    )
 
 
 def _channel(table: Table, label: str, joint: str, expected: Dimension, ref: Column, fetch: Fetch) -> RawColumn:

@@ -57,7 +57,9 @@ def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Colu
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0][:300].removeprefix("CSV parse error: ")
-        raise LogError(f"{path}: not a table of {len(header)} columns: {reason}") from error
+        raise LogError(
+            f"{path}: not a table of {len(header)} columns: {reason}{_comma_advice(content, header, separator)}"
+        ) from error
     require_size(str(path), table.num_rows, table.num_columns)
     columns = {prefix + name: _numbers(table.column(i)) for i, name in enumerate(header)}
     return ColumnStream(
@@ -74,6 +76,17 @@ def _decimal_comma(content: bytes, separator: str) -> bool:
     """Whether the first row has numbers as 0,5 between other separators than commas."""
     row = content[:_MAX_HEADER].split(b"\n", 2)[1:2]
     return separator != "," and bool(row) and b"." not in row[0] and re.search(rb"\d,\d", row[0]) is not None
+
+
+def _comma_advice(content: bytes, header: list[str], separator: str) -> str:
+    """Return advice if commas separate both columns and decimals: the first row has more commas than the header."""
+    row = content[:_MAX_HEADER].split(b"\n", 2)[1:2]
+    if separator != "," or not row or b"." in row[0] or not row[0].count(b",") >= len(header):
+        return ""
+    return (
+        "; its numbers seem to have decimal commas, which cannot be told from the commas between columns: export it "
+        "with semicolons between the columns, or with decimal points"
+    )
 
 
 def _origins(table: Any, header: list[str]) -> frozenset[str]:

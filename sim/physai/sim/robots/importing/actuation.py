@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
-from physai.sim.robots.importing.replaced import clear_actuators
+from physai.sim.robots.importing.replaced import clear_actuators, followers, plain_actuator, tendon_pulls
 from physai.sim.robots.importing.stance import toppling_stiffness
 from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
 
@@ -196,6 +196,7 @@ def _stated_effort(model: mujoco.MjModel, joint: int) -> float:
         elif model.actuator_ctrllimited[actuator] and not np.any(model.actuator_biasprm[actuator, :3]):
             gain = abs(float(model.actuator_gainprm[actuator, 0]))
             bounds.append(gear * gain * float(np.abs(model.actuator_ctrlrange[actuator]).max()))
+    bounds += [pull for tendon_joint, pull in tendon_pulls(model) if tendon_joint == joint]
     bounds = [bound for bound in bounds if math.isfinite(bound) and bound > 0.0]
     return min(bounds) if bounds and min(bounds) <= LARGEST_EFFORT else 0.0
 
@@ -218,9 +219,12 @@ def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, 
         if unknown:
             raise ModelError(f"--drive {unknown[0]}: no such joint; known: {', '.join(sorted(names))}")
         return asked
-    follow = _followers(model)
+    follow = followers(model)
     moving = {joint.name for joint in joints if joint.name not in follow}
-    driven = {joint.name for joint in joints if _actuators(model, model.joint(joint.name).id) or joint.effort} & moving
+    pulled = {joint for joint, _ in tendon_pulls(model)}
+    ids = {joint.name: int(model.joint(joint.name).id) for joint in joints}
+    driven = {name for name, own in ids.items() if _actuators(model, own) or own in pulled}
+    driven = (driven | {joint.name for joint in joints if joint.effort}) & moving
     if not driven:
         if not moving:
             raise ModelError(
@@ -234,12 +238,6 @@ def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, 
     for name in sorted(follow & names):
         decisions.add(name, "follows another joint by a constraint, so it has no servo")
     return driven
-
-
-def _followers(model: mujoco.MjModel) -> set[str]:
-    kinds = np.asarray(model.eq_type) == mujoco.mjtEq.mjEQ_JOINT
-    coupled = [row for row in np.flatnonzero(kinds) if model.eq_obj2id[row] >= 0]
-    return {str(model.joint(int(model.eq_obj1id[row])).name) for row in coupled}
 
 
 def _are_servos(model: mujoco.MjModel, names: set[str]) -> bool:
@@ -265,8 +263,7 @@ def _add_motor(spec: mujoco.MjSpec, joint: Joint, decisions: Decisions) -> None:
     effort = joint.effort or _estimate(joint, 0.0)
     why = "of the file" if joint.effort else "none in the file; three times its weight and an acceleration of 10"
     decisions.add(joint.name, f"motor of at most {effort:g} {unit} ({why})", "state it in the file")
-    motor = spec.add_actuator(name=joint.name, target=joint.name)
-    motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
+    motor = plain_actuator(spec, joint.name)
     motor.set_to_motor()
     motor.ctrlrange, motor.ctrllimited = [-effort, effort], 1
 
@@ -312,8 +309,7 @@ def _add_servo(
         f"servo kp {kp:g} {unit}/{turn}, kd {kd:g} {unit}·s/{turn}, at most {effort:g} {unit} ({why})",
         "--servo KP,KD",
     )
-    added_actuator = spec.add_actuator(name=joint.name, target=joint.name)
-    added_actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
+    added_actuator = plain_actuator(spec, joint.name)
     added_actuator.set_to_position(kp=kp, kv=kd)
     added_actuator.forcerange, added_actuator.forcelimited = [-effort, effort], 1
     if joint.limits is not None:

@@ -20,6 +20,7 @@ _NAMED = tuple(
 )
 """What manufacturers call the frame at an arm's end, the most telling names first."""
 
+_WHEEL = re.compile(r"wheel|caster|castor", re.IGNORECASE)
 _FINGER = re.compile(r"finger|jaw|thumb|knuckle|claw|pad|tip_?[0-9]|spring_link", re.IGNORECASE)
 
 
@@ -48,12 +49,13 @@ def mark_end_effector(spec: mujoco.MjSpec, decisions: Decisions, chosen: str | N
     if TIP_SITE in sites:
         return
     named = [name for name in [*sites, *bodies] if not _FINGER.search(name)]
-    body, site, why = _named(named, bodies, sites) or _longest(bodies)
+    by_name = _named(named, bodies, sites)
+    body, site, why = by_name or _longest(bodies)
     if body is None:
         decisions.add("end effector", f"none: {_why_none(list(bodies.values()))}", "--ee LINK")
         return
     _mark(spec, site, body)
-    others = _as_long(body, list(bodies.values()))
+    others = _as_long(body, list(bodies.values())) + ("" if by_name else _behind_slide(named, bodies))
     decisions.add("end effector", f"{site.name if site else body.name}, {why}{others}", "--ee LINK")
 
 
@@ -61,11 +63,27 @@ def _why_none(bodies: list[Any]) -> str:
     joints = [joint for body in bodies for joint in body.joints]
     if any(joint.type == mujoco.mjtJoint.mjJNT_FREE for joint in joints):
         return "the base floats, and contracts compute frames of hinges from a fixed one"
-    others = [body for body in bodies if len(_joints(body)) >= 2 and not _is_arm(body)]
+    others = [body for body in bodies if len(_joints(body)) >= 2 and not _hinges_only(body)]
     if not others:
         return "no chain of two or more hinges"
-    other = next(joint for joint in _joints(others[0]) if joint.type != mujoco.mjtJoint.mjJNT_HINGE)
+    other = _first_slide(others[0])
     return f"joint {other.name or 'without a name'} is no hinge, and contracts compute frames behind hinges only"
+
+
+def _behind_slide(names: list[str], bodies: dict[str, Any]) -> str:
+    """Names a link that is called an end effector, and was not taken because of a joint before it."""
+    for pattern in _NAMED:
+        for name in names:
+            if name in bodies and pattern.search(name) and not _hinges_only(bodies[name]):
+                slide = _first_slide(bodies[name]).name or "without a name"
+                return (
+                    f"; not {name}, as joint {slide} before it is no hinge, and contracts compute frames of hinges only"
+                )
+    return ""
+
+
+def _first_slide(body: Any) -> Any:
+    return next(joint for joint in _joints(body) if joint.type != mujoco.mjtJoint.mjJNT_HINGE)
 
 
 def _as_long(chosen: Any, bodies: list[Any]) -> str:
@@ -120,6 +138,8 @@ def _hinges_only(body: Any) -> bool:
 
 def _is_arm(body: Any) -> bool:
     joints = _joints(body)
+    if any(_WHEEL.search(part.name) for part in (body, *joints)):
+        return False
     return len(joints) >= 2 and all(joint.type == mujoco.mjtJoint.mjJNT_HINGE for joint in joints)
 
 

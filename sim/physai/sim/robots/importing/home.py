@@ -56,9 +56,23 @@ def _into_limits(model: mujoco.MjModel, qpos: Array, *, margin: float) -> list[s
     return moved
 
 
-def held_at_home(model: mujoco.MjModel, joint: str) -> float:
-    """Position of a joint at home [rad or m]."""
-    return float(home_qpos(model)[model.jnt_qposadr[model.joint(joint).id]])
+def controls_at_home(model: mujoco.MjModel) -> list[float]:
+    """Controls with which servos of joints and tendons rest at home, shape (nu,); 0 of motors.
+
+    A servo's force is gain · control + bias_0 + bias_1 · length, in the units of its control.
+    """
+    data = mujoco.MjData(model)
+    data.qpos[:] = home_qpos(model)
+    mujoco.mj_fwdPosition(model, data)
+    controls = np.zeros(model.nu)
+    for row in range(model.nu):
+        gain, (offset, slope) = float(model.actuator_gainprm[row, 0]), model.actuator_biasprm[row, :2]
+        servo = int(model.actuator_biastype[row]) == mujoco.mjtBias.mjBIAS_AFFINE and slope != 0.0 != gain
+        if servo and int(model.actuator_gaintype[row]) == mujoco.mjtGain.mjGAIN_FIXED:
+            controls[row] = -(offset + slope * data.actuator_length[row]) / gain
+        if model.actuator_ctrllimited[row]:
+            controls[row] = np.clip(controls[row], *model.actuator_ctrlrange[row])
+    return [float(control) for control in controls]
 
 
 def _bend(model: mujoco.MjModel, qpos: Array, decisions: Decisions) -> None:

@@ -1,6 +1,7 @@
 """Reads somebody else's robot, decides what its file leaves open, and writes a folder that needs nothing else."""
 
 import importlib
+import itertools
 import json
 import math
 import re
@@ -24,12 +25,13 @@ from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
-from physai.sim.robots.importing.home import held_at_home, home_keyframe
+from physai.sim.robots.importing.home import controls_at_home, home_keyframe
 from physai.sim.robots.importing.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
 from physai.sim.robots.importing.mjcf import read_mjcf
 from physai.sim.robots.importing.timestep import stable_timestep
 from physai.sim.robots.importing.urdf_joints import link_of, refuse_expressions
 from physai.sim.robots.importing.urdf_repairs import repair
+from physai.sim.robots.importing.wheels import note_wheels
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.physics_options import check_options
 from physai.sim.robots.scene import dress
@@ -40,7 +42,6 @@ from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 Array = NDArray[np.float64]
 
 DECISIONS_FILE = "decisions.json"
-_WHEEL = re.compile(r"wheel|caster|castor|track", re.IGNORECASE)
 PREVIEW_FILE = "preview.png"
 _JSON: dict[str, Any] = {"indent": 2, "ensure_ascii": False}
 CONTACT_STEP_S = 0.002
@@ -109,12 +110,22 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
             warnings.simplefilter("always")
             spec = _read(parsed, options, decisions)
             check_options(source, spec)
-            robot_spec(_finish(spec, options, decisions, stated=parsed.root.tag == "mujoco"), name=robot_name(folder))
+            model = _finish(spec, options, decisions, stated=parsed.root.tag == "mujoco")
+            _require_contract(model, robot_name(folder), kept=options.servos.keep)
             for text in sorted({" ".join(str(warning.message).split()) for warning in caught}):
                 decisions.add("MuJoCo", text)
             return _written(spec, source, folder, options, decisions)
     except (ValueError, ArithmeticError, mujoco.FatalError) as error:
         raise ModelError(f"{source}: {' '.join(str(error).split())}") from error
+
+
+def _require_contract(model: mujoco.MjModel, name: str, *, kept: bool) -> None:
+    try:
+        robot_spec(model, name=name)
+    except ModelError as error:
+        if not kept:
+            raise
+        raise ModelError(f"{error}; without --servo none the import replaces the file's actuators") from error
 
 
 def _read(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
@@ -189,6 +200,7 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
     repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
     _decide_base(parsed.root, options, decisions)
     stated = moving_mass(parsed.root, masses)
+    given = [name for name, mass in link_masses(parsed.root).items() if mass > 0.0 and not masses.get(name)]
     if not has_shapes(parsed.root):
         decisions.add("shapes", "the file has none, so rods from joint to joint stand for the links", "edit the file")
     meshes = UrdfMeshes(parsed.path, decisions)
@@ -196,7 +208,8 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
 
     def mark(spec: mujoco.MjSpec) -> None:
         mark_end_effector(spec, decisions, options.end_effector)
-        compare_mass(compiled(spec, decisions, meshes), stated, decisions)
+        scaled = spec.compiler.settotalmass > 0.0
+        compare_mass(compiled(spec, decisions, meshes), stated, decisions, given=given, scaled=scaled)
 
     try:
         return read_urdf(parsed, meshes.read, mark_tip=mark).spec
@@ -216,10 +229,7 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
     leaves = children - {link_of(joint, "parent") for joint in root.findall("joint")}
     legs = sorted(name for name in leaves if _LEG.search(name))
     if options.floating is None and len(legs) < 2:
-        wheels = [name for name in _names_of(root, "continuous") if _WHEEL.search(name)]
-        if len(wheels) > 1:
-            listed = ", ".join(wheels[:4])
-            decisions.add("base", f"is fixed to the world, although it has wheels: {listed}", "--floating")
+        note_wheels(_names_of(root, "continuous"), decisions, floating=False)
         return
     if options.floating is False:
         return
@@ -277,6 +287,9 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions, *
         require_touch(spec, decisions)
         model = spec.compile()
     names = [str(model.joint(joint).name) for joint in joint_ids(model)]
+    if stated:
+        endless = [not model.jnt_limited[joint] for joint in joint_ids(model)]
+        note_wheels(list(itertools.compress(names, endless)), decisions, floating=floating)
     if len(names) > MAX_JOINTS:
         pattern = _prefix_to_fix(names, len(names) - MAX_JOINTS)
         raise ModelError(
@@ -294,7 +307,7 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions, *
         stated=stated,
     )
     model = spec.compile()
-    home.ctrl = [held_at_home(model, actuator.target) for actuator in spec.actuators]
+    home.ctrl = controls_at_home(model)
     dress(spec)
     if floating:
         stand_on_floor(spec, decisions)

@@ -1,5 +1,6 @@
 """Masses of a URDF's links: what the file states, what moves, and what a link that needs mass and has none gets."""
 
+from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement
 
 import mujoco
@@ -69,11 +70,24 @@ def note_massless_shapes(root: Element, decisions: Decisions) -> None:
         decisions.add(listed, "collision shapes but no <inertial>: without mass, as URDF defines", "edit the file")
 
 
-def compare_mass(model: mujoco.MjModel, stated_kg: float, decisions: Decisions) -> None:
-    """Say whether the mass that moves is the file's."""
+def compare_mass(
+    model: mujoco.MjModel, stated_kg: float, decisions: Decisions, *, given: Sequence[str] = (), scaled: bool = False
+) -> None:
+    """Say whether the mass that moves is the file's.
+
+    Args:
+        model: compiled model.
+        stated_kg: sum of the masses that the file states of links that move.
+        decisions: takes the line.
+        given: links that move, have no mass in the file, and got one.
+        scaled: whether the file's `<compiler settotalmass>` scales all masses.
+    """
     moving = [body for body in range(model.nbody) if model.body_weldid[body] != 0]
     found = float(model.body_mass[moving].sum())
+    lacking = ", ".join(given[:4]) + (f" and {len(given) - 4} more" if len(given) > 4 else "")
+    also = f"; the file has no mass of {lacking}: {LEAST_KG:g} kg each" if given else ""
     if abs(found - stated_kg) <= DIFFERENCE * stated_kg:
-        decisions.add("mass", f"{found:.5g} kg move, as much as in the file")
-    else:
-        decisions.add("mass", f"{found:.5g} kg move; in the file it is {stated_kg:.5g} kg", "see the lines above")
+        decisions.add("mass", f"{found:.5g} kg move, as much as in the file{also}", "edit the file" if given else "")
+        return
+    why = ", scaled by its <compiler settotalmass>" if scaled else also
+    decisions.add("mass", f"{found:.5g} kg move; in the file it is {stated_kg:.5g} kg{why}", "see decisions.json")

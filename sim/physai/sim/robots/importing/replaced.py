@@ -5,6 +5,13 @@ import numpy as np
 
 from physai.sim.robots.importing.decisions import Decisions
 
+_NUMBERS = (
+    *("actdim", "actearly", "actlimited", "armature", "biastype", "ctrllimited", "delay", "dyntype", "forcelimited"),
+    *("gaintype", "inheritrange", "interp", "nsample"),
+)
+_ROWS = ("actrange", "biasprm", "ctrlrange", "damping", "dynprm", "forcerange", "gainprm", "gear", "lengthrange")
+"""Attributes of an actuator that a file's defaults may set."""
+
 
 def clear_actuators(
     spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions, instead: str, *, stated: bool
@@ -33,6 +40,21 @@ def clear_actuators(
         spec.delete(actuator)
 
 
+def plain_actuator(spec: mujoco.MjSpec, joint: str) -> mujoco.MjsActuator:
+    """Add an actuator of a joint, named after it, that takes nothing from the file's defaults.
+
+    A file's `<default><motor gear="100" ctrlrange="-1 1"/></default>` is of its own actuators.
+    """
+    added, empty = spec.add_actuator(name=joint, target=joint), mujoco.MjSpec()
+    plain = empty.add_actuator()
+    for name in _NUMBERS:
+        setattr(added, name, getattr(plain, name))
+    for name in _ROWS:
+        setattr(added, name, np.array(getattr(plain, name)))
+    added.trntype = mujoco.mjtTrn.mjTRN_JOINT
+    return added
+
+
 def _say_what_is_lost(model: mujoco.MjModel, decisions: Decisions) -> None:
     """Names time constants, and tendons that drive several joints together."""
     slow: dict[float, list[str]] = {}
@@ -43,12 +65,14 @@ def _say_what_is_lost(model: mujoco.MjModel, decisions: Decisions) -> None:
             slow.setdefault(float(model.actuator_dynprm[actuator, 0]), []).append(name)
         if int(model.actuator_trntype[actuator]) == mujoco.mjtTrn.mjTRN_TENDON:
             joints = _joints_of(model, int(model.actuator_trnid[actuator, 0]))
-            if len(joints) > 1:
-                decisions.add(
-                    name,
-                    f"drove {' and '.join(joints)} together by a tendon; now each moves by itself",
-                    f"--drive {joints[0]} --fix {joints[-1]}, or --servo none",
-                )
+            follow = followers(model)
+            leaders = [joint for joint in joints if joint not in follow]
+            drove = f"drove {' and '.join(joints)} together by a tendon"
+            if len(leaders) < len(joints) and leaders:
+                text = f"{drove}; now {' and '.join(leaders)} gets a servo, and the rest follows by a constraint"
+                decisions.add(name, text)
+            elif len(leaders) > 1:
+                decisions.add(name, f"{drove}; now each moves by itself", f"--fix {leaders[-1]}")
     for constant, names in slow.items():
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         decisions.add(
@@ -56,7 +80,32 @@ def _say_what_is_lost(model: mujoco.MjModel, decisions: Decisions) -> None:
         )
 
 
+def followers(model: mujoco.MjModel) -> set[str]:
+    """Names of joints that follow another one by a constraint."""
+    kinds = np.asarray(model.eq_type) == mujoco.mjtEq.mjEQ_JOINT
+    coupled = [row for row in np.flatnonzero(kinds) if model.eq_obj2id[row] >= 0]
+    return {str(model.joint(int(model.eq_obj1id[row])).name) for row in coupled}
+
+
+def tendon_pulls(model: mujoco.MjModel) -> list[tuple[int, float]]:
+    """Joints that actuators move by tendons, and the greatest effort of each [N·m or N]; infinity without a limit."""
+    pulls: list[tuple[int, float]] = []
+    for actuator in range(model.nu):
+        if int(model.actuator_trntype[actuator]) != mujoco.mjtTrn.mjTRN_TENDON:
+            continue
+        limited = bool(model.actuator_forcelimited[actuator])
+        force = float(np.abs(model.actuator_forcerange[actuator]).max()) if limited else np.inf
+        lever = abs(float(model.actuator_gear[actuator, 0]))
+        rows = _rows_of(model, int(model.actuator_trnid[actuator, 0]))
+        pulls += [(int(model.wrap_objid[row]), force * lever * abs(float(model.wrap_prm[row]))) for row in rows]
+    return pulls
+
+
 def _joints_of(model: mujoco.MjModel, tendon: int) -> list[str]:
+    return [str(model.joint(int(model.wrap_objid[row])).name) for row in _rows_of(model, tendon)]
+
+
+def _rows_of(model: mujoco.MjModel, tendon: int) -> list[int]:
     first, count = int(model.tendon_adr[tendon]), int(model.tendon_num[tendon])
     rows = [row for row in range(first, first + count) if int(model.wrap_type[row]) == mujoco.mjtWrap.mjWRAP_JOINT]
-    return [str(model.joint(int(model.wrap_objid[row])).name) for row in rows if np.abs(model.wrap_prm[row]) > 0.0]
+    return [row for row in rows if model.wrap_prm[row] != 0.0]

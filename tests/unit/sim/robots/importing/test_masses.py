@@ -135,3 +135,21 @@ def test_a_flat_mesh_leaves_the_mass_of_the_others(tmp_path: Path) -> None:
     # 1e-3 m³ of water; the cube's surface would weigh 60 kg.
     assert result.robot.model.body("a").mass[0] == pytest.approx(1.0, rel=1e-5)
     assert "meshes: flat: no volume enclosed, so mass that follows from it is that of its shell" in said(result)
+
+
+def test_masses_that_the_file_lacks_are_named(tmp_path: Path) -> None:
+    """2 kg of the arm move, and 1 g of the tip, which has none in the file: within 0.1 %, and still not the file's."""
+    text = f"""<robot name="r">{link("base", 5)}{link("arm", 2)}{link("tip", None)}{joint("base", "arm")}
+    {joint("arm", "tip")}</robot>"""
+    line = "mass: 2.001 kg move, as much as in the file; the file has no mass of tip: 0.001 kg each [edit the file]"
+    assert line in said(imported(tmp_path, text)).splitlines()
+
+
+def test_a_total_mass_that_the_file_asks_for_is_named(tmp_path: Path) -> None:
+    """7 kg of 5 kg + 2 kg that are scaled to 14 kg: the 2 kg that move become 4 kg."""
+    text = f"""<robot name="r"><mujoco><compiler settotalmass="14" fusestatic="false"/></mujoco>{link("base", 5)}
+    {link("arm", 2)}{joint("base", "arm")}</robot>"""
+    said_of = said(imported(tmp_path, text)).splitlines()
+    assert (
+        "mass: 4 kg move; in the file it is 2 kg, scaled by its <compiler settotalmass> [see decisions.json]" in said_of
+    )
