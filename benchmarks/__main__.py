@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.harness.programs import let_children_import
+
 from benchmarks.measure import BenchmarkOptions, as_text, document
 from benchmarks.registry import list_benchmarks, run_benchmark
 from physai.sdk.base.errors import PhysaiError
@@ -63,6 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare with other software.")
     _add_arguments(parser)
     arguments = parser.parse_args(words)
+    let_children_import()
     try:
         return _run(arguments)
     except PhysaiError as error:

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.harness.programs import let_children_import
+
+let_children_import()
+
 # A shell ignores SIGINT in what it starts in the background, and so would the programs that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

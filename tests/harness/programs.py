@@ -1,5 +1,6 @@
 """Modules of the source tree as programs of their own."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,3 +18,9 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 def program(module: str, *words: str) -> list[str]:
     """Command that runs a module from any working folder, even where `PYTHONSAFEPATH` is set."""
     return [sys.executable, "-c", _RUN, str(ROOT), module, *words]
+
+
+def let_children_import() -> None:
+    """Put the source tree on the path of this program's child processes, which unpickle what the harness gives them."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
