@@ -85,7 +85,7 @@ class WaitingExecutor(RayExecutor):
 
 @dataclass(frozen=True)
 class Training:
-    """What a training run did."""
+    """Result of a training run."""
 
     steps_per_s: float
     """Environment steps per second, the first iteration left out: it includes the start of the generators."""
@@ -129,7 +129,7 @@ def train(ray: Any, config: TrainConfig, waits_s: Sequence[float]) -> Training:
 
 
 def summary(stats: Sequence[IterationStats], steps: int) -> Training:
-    """What a run of so many environment steps did, given its iterations."""
+    """Result of a run of so many environment steps, given its iterations."""
     tail = stats[-max(1, len(stats) // 10) :]
     return Training(
         steps_per_s=steps * (len(stats) - 1) / len(stats) / (stats[-1].seconds - stats[0].seconds),

@@ -1,4 +1,5 @@
-"""What a step of the device environment costs, how much of the physics' speed is left in it, and how fast it learns.
+"""Cost of a step of the device environment, the share of the physics' speed that is left in it, and its speed of
+learning.
 
 Waits, launches, allocations and memory are counted without a GPU, too. The rest needs one: without, each result says
 that it was not measured. Results with `mjlab` in the name need `--peer-python`, the Python of an environment that has

@@ -1,4 +1,4 @@
-"""What a step of the device environment costs apart from its time: waits, launches, memory; and what mjlab's does."""
+"""Cost of a step of the device environment apart from its time: waits, launches, memory; and of one of mjlab's."""
 
 import dataclasses
 from collections.abc import Sequence

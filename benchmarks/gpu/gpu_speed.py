@@ -28,7 +28,7 @@ _WARM = 4
 
 @dataclass(frozen=True)
 class SpeedSize:
-    """How much is measured."""
+    """Size of the measurement."""
 
     worlds: tuple[int, ...]
     """Of `env_over_raw`; mjlab and learning take the first."""

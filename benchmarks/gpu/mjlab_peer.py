@@ -44,7 +44,7 @@ class Go1:
         self._played = 0
 
     def describe(self) -> dict[str, Any]:
-        """What is compared: versions, and how much physics a step has."""
+        """Versions, and the amount of physics in a step, of what is compared."""
         decimation, physics_dt = int(self._env.cfg.decimation), float(self._env.physics_dt)
         versions = {name: metadata.version(name) for name in _PACKAGES}
         return {"versions": versions, "decimation": decimation, "physics_dt": physics_dt, "worlds": self._env.num_envs}

@@ -35,7 +35,7 @@ def memory_bytes(pid: int) -> int:
 
 @dataclass
 class Soak:
-    """What many sessions at once gave."""
+    """Results of many sessions at once."""
 
     steps: list[int] = field(default_factory=list[int])
     """Steps of each session."""

@@ -1,4 +1,4 @@
-"""How much of the physics' speed is left in a whole environment.
+"""Share of the physics' speed that is left in a whole environment.
 
 Numerator: `Environment.step` in training mode (randomised models, noise, delays, pushes, rewards, terminations, resets)
 and the graph's observations. Denominator: `mujoco.batch` alone, in the fastest way it can be called: the same compiled
@@ -40,7 +40,7 @@ _CYCLE = 32
 
 @dataclass(frozen=True)
 class EngineBenchSize:
-    """How much is measured."""
+    """Size of the measurement."""
 
     worlds: int
     steps: int

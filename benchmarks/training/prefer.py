@@ -114,7 +114,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
 def _answers(
     task: str, graph: PolicyGraph, loaded: Task, seed: int, size: _Size, note: Note, report: ProgressCallback
 ) -> None:
-    """What answers about motions of the policy of the true reward teach."""
+    """Learning from answers about motions of the policy of the true reward."""
     motions = motions_of(graph, loaded, seed)
     ratio = active_over_random(motions, seed, size.labels, report)
     if ratio is not None:

@@ -1,4 +1,4 @@
-"""What answers teach a reward model: active against random questions, and the six simulated teachers."""
+"""Learning of a reward model from answers: active against random questions, and the six simulated teachers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def teacher_accuracy(
     *,
     settings: FitSettings | None = None,
 ) -> tuple[float, float]:
-    """What a reward model learns from so many answers of a teacher to random questions.
+    """Accuracy of a reward model that learns from so many answers of a teacher to random questions.
 
     Returns:
         Share of 1,000 new pairs that it orders as the task's reward does, and share of questions that were answered.
@@ -113,7 +113,7 @@ def _accuracy(model: RewardEnsemble, new: Sequence[Segment], tested: Labels) -> 
 
 
 def _told(teacher: Teacher, segments: Sequence[Segment], pairs: Sequence[Pair], rng: np.random.Generator) -> Labels:
-    """What a teacher who likes the task's reward says of pairs, without those of which it cannot tell."""
+    """Answers about pairs from a teacher who likes the task's reward, without those of which it cannot tell."""
     rewards = [segment.terms[:, 0].astype(np.float64) for segment in segments]
     sums = [float(values.sum()) for values in rewards]
     scale = scale_of(sums, sums)

@@ -1,4 +1,4 @@
-"""How many robots that others made can be imported and are stable then, and whether arms learn to reach."""
+"""Number of robots that others made that can be imported and are stable then, and whether arms learn to reach."""
 
 import os
 import tempfile

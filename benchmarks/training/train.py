@@ -41,7 +41,7 @@ TIME_BUDGET_S = 600.0
 
 @dataclass(frozen=True)
 class TrainBenchSize:
-    """How much is measured."""
+    """Size of the measurement."""
 
     config: TrainConfig
     iterations: int

@@ -88,7 +88,7 @@ def _impatient() -> Any:
 
 
 def _answered(connection: Any, statement: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """What psycopg waits for, which fails when nothing comes for too long."""
+    """Waits for psycopg, and fails when nothing comes for too long."""
     heard = time.monotonic()
     try:
         ready: Any = None

@@ -1,4 +1,4 @@
-"""What an installation requires of the robot, and the marker that records it."""
+"""Requirements of an installation on the robot, and the marker that records it."""
 
 from datetime import datetime
 

@@ -26,7 +26,7 @@ def account(uid: int) -> str:
 
 
 def weakness(root: Path, folder: Path) -> str:
-    """How the account that runs the robot could change the owner's files; empty if it cannot.
+    """Way in which the account that runs the robot could change the owner's files; empty if it cannot.
 
     Args:
         root: the tree, which belongs to that account.

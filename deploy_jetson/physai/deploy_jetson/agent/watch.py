@@ -20,7 +20,7 @@ End = Literal["committed", "rolled-back", "ended elsewhere", "none"]
 
 @dataclass(frozen=True)
 class Watched:
-    """How a trial ended."""
+    """Result of a watched trial."""
 
     end: End
     version: int | None

@@ -1,4 +1,4 @@
-"""How to run a policy on a robot."""
+"""Options for running a policy on a robot."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

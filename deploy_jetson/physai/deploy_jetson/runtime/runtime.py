@@ -318,7 +318,7 @@ class Runtime:
 
     @property
     def waiting_for(self) -> str:
-        """What an inactive runtime waits for; empty if nothing."""
+        """The thing that an inactive runtime waits for; empty if none."""
         return "" if self._standby is None else self._standby.waiting_for
 
     @property

@@ -39,7 +39,7 @@ class SlotFile(Frozen):
 
 
 class InferenceRuntime(Frozen):
-    """How the policy is run on this machine."""
+    """Engine and variant that run the policy on this machine."""
 
     backend: Literal["onnxruntime", "tensorrt"]
     member: Name

@@ -1,4 +1,4 @@
-"""How this process ends."""
+"""Ends of this process: on request, at once, or abruptly."""
 
 import os
 import sys

@@ -115,7 +115,7 @@ def _parsed(content: bytes, source: str) -> Any:
 
 
 def _detail(error: HTTPError) -> str:
-    """What a problem document says, or the status of another answer."""
+    """The detail of a problem document, or the status of another answer."""
     try:
         with error:
             document: Any = json.loads(error.read(MAX_JSON_BYTES))

@@ -123,7 +123,7 @@ class Bundle:
 
     @property
     def preferences(self) -> Preferences | None:
-        """What the policy states of preferences that it learned from; None if it states none."""
+        """Preferences that the policy states it learned from; None if it states none."""
         return Preferences.stated(self.manifest.provenance, source=POLICY_FILE)
 
     @property

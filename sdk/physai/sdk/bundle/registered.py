@@ -23,7 +23,7 @@ _PREFIX = re.compile(f"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 
 
 class _Entry(BaseModel):
-    """What is read of an entry in the registry."""
+    """Fields that are read of an entry in the registry."""
 
     sha256: Sha256
 
@@ -37,7 +37,7 @@ def is_digest_prefix(text: str) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where fetched bundles are kept: `~/.cache/physai/bundles`, unless PHYSAI_CACHE or XDG_CACHE_HOME is set."""
+    """Folder of fetched bundles: `~/.cache/physai/bundles`, unless PHYSAI_CACHE or XDG_CACHE_HOME is set."""
     return user_cache("bundles")
 
 

@@ -1,4 +1,4 @@
-"""Where the user's keys lie, and how commands load them."""
+"""Folder of the user's keys, and how commands load them."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def _owner_keys(arguments: argparse.Namespace, path: Path) -> list[SigningKey]:
 
 
 def _unsigned(before: TrustStore, signed: SignedTrust) -> str:
-    """How many owner signatures are missing before a robot accepts the file; empty if none are."""
+    """Owner signatures that a robot still needs before it accepts the file; empty if none."""
     missing = max(store.threshold("owner") - signed.count(store.usable("owner")) for store in (before, signed.trust))
     return f"; owner signatures still missing: {missing} (physai keys sign --owner-key KEY)" if missing > 0 else ""
 

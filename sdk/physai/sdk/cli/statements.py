@@ -1,4 +1,6 @@
-"""What `physai keys` signs besides trust files: the time, for robots, and tick times that a validator measured."""
+"""Statements that `physai keys` signs besides trust files: the time, for robots, and tick times that a validator
+measured.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class OmitsUnset(Frozen):
 
 
 class JointEnvelope(OmitsUnset):
-    """What the guard lets one joint do; never wider than the robot's own limits."""
+    """Limits of one joint that the guard enforces; never wider than the robot's own."""
 
     joint: Name
     position_lower: Finite | None = None

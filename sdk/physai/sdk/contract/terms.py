@@ -81,7 +81,7 @@ class ObservationSpec(Frozen):
 
 
 class ActionTerm(Frozen):
-    """How network outputs a become joint commands u of one kind.
+    """Conversion of network outputs a into joint commands u of one kind.
 
     Absolute kinds: u = clip(offset + scale · a, lower, upper).
     Incremental kinds: u = clip(u_previous + scale · a, lower, upper), where u_previous starts at the measured
@@ -225,7 +225,7 @@ class ContractTerms(Frozen):
 
     @property
     def observation_slices(self) -> dict[str, slice]:
-        """Where each term lies in the observation vector, by name, in order.
+        """Slice of each term in the observation vector, by name, in order.
 
         A term with a history of h periods is h samples of `term_width` elements, oldest first.
         """

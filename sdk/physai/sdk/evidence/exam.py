@@ -1,4 +1,4 @@
-"""What a verdict states of the exam in which its episodes were played."""
+"""Facts of the exam in which a verdict's episodes were played."""
 
 from typing import Annotated
 

@@ -38,7 +38,7 @@ class OriginError(PhysaiError):
 
 
 class Origin(Frozen):
-    """Where one piece of evidence comes from."""
+    """Source of one piece of evidence."""
 
     kind: OriginKind = "unknown"
     robot: RobotName | None = None

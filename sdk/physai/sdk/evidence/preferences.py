@@ -1,4 +1,4 @@
-"""What a policy learned from preferences, as its metadata and its verdict state it.
+"""Facts about preferences that a policy learned from, in its metadata and its verdict.
 
 `physai finetune` writes one entry per field into the provenance of a run, `preferences.database` and so on, and
 exported policies repeat them. The id of the run covers them: an exported policy states all of them or is refused.
@@ -25,7 +25,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class StatedPreferencesError(PhysaiError):
-    """What a policy states of preferences is incomplete, malformed, or not what its run was started with."""
+    """The stated preferences are incomplete, malformed, or not those that the run was started with."""
 
 
 class Preferences(Frozen):

@@ -50,7 +50,7 @@ class VerdictError(PhysaiError):
 
 
 class VerdictOutcome(StrEnum):
-    """What a gate, or all of them together, say of a policy."""
+    """Result of a gate, or of all of them together."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -64,7 +64,7 @@ class VerdictOutcome(StrEnum):
 
 
 class Cause(StrEnum):
-    """Where to look for the fault."""
+    """Suspected place of a fault."""
 
     CONTRACT = "contract"
     """Two sides disagree about what is sensed, commanded or timed."""
@@ -156,7 +156,7 @@ class Counterexample(Frozen):
 
 
 class GateResult(Frozen):
-    """What one gate found. Every outcome but PASS says why and what to do next; FAIL also names its cause."""
+    """Result of one gate. Every outcome but PASS says why and what to do next; FAIL also names its cause."""
 
     gate: Name
     outcome: VerdictOutcome
@@ -290,7 +290,7 @@ class Verdict(Frozen):
 
     @property
     def condition(self) -> str:
-        """What robots must accept for a PASS to be of use: `accepting computer, stand-in`; empty if nothing."""
+        """Evidence that robots must accept for a PASS to be of use: `accepting computer, stand-in`; empty if none."""
         if self.outcome is not VerdictOutcome.PASS or not self.foreign_evidence:
             return ""
         return f"accepting {', '.join(self.foreign_evidence)}"
@@ -312,7 +312,7 @@ class Verdict(Frozen):
 
     @property
     def episodes(self) -> str:
-        """Where its episodes come from, for people: `exam 2 of 3`, or `rehearsal`."""
+        """Source of its episodes, for people: `exam 2 of 3`, or `rehearsal`."""
         return "rehearsal" if self.exam is None else self.exam.shown
 
     @property

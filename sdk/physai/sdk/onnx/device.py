@@ -28,7 +28,7 @@ ON_THE_HOST = frozenset({"Shape"})
 
 @dataclass(frozen=True)
 class PolicyDevice:
-    """Where a policy is computed: the CPU, or a GPU by ONNX Runtime's CUDA or TensorRT provider."""
+    """Device that computes a policy: the CPU, or a GPU by ONNX Runtime's CUDA or TensorRT provider."""
 
     kind: DeviceKind = "cpu"
     index: int = 0

@@ -34,7 +34,7 @@ _SIGNATURE_ENTRY = PROVENANCE_PREFIX + SIGNATURE_KEY
 
 
 class RunFacts(Frozen):
-    """What a run was started with; what is unknown is left out."""
+    """Inputs that a run was started with; unknown ones are left out."""
 
     format_version: Literal[1] = 1
     public_key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

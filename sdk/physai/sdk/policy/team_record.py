@@ -17,7 +17,7 @@ TEAM_KEY, MEMBER_KEY = "team", "member"
 
 
 class TeamRecord(Frozen):
-    """Which team a folder's runs are of."""
+    """The team that a folder's runs belong to."""
 
     format_version: Literal[1] = 1
     team: Annotated[str, Field(min_length=1, max_length=128)]

@@ -147,7 +147,7 @@ class Guard:
 
     @property
     def silence(self) -> int:
-        """How the samples of the first world broke off, for a guard that continues; see `StreamWatch.silence`."""
+        """State of the first world's broken sample stream, for a guard that continues; see `StreamWatch.silence`."""
         return self._stream.silence
 
     def resume_from(self, last: Array, step: Array, silence: int = 0) -> None:

@@ -4,7 +4,7 @@ from enum import IntEnum, IntFlag
 
 
 class GuardState(IntEnum):
-    """What the guard allows the policy to do. Without a reset the state only rises.
+    """Freedom that the guard leaves the policy. Without a reset the state only rises.
 
     Stop categories are those of IEC 60204-1:2016, 9.2.2. None of these states is a safety function in the sense of
     ISO 13849: they run on the same computer as the policy, and they do not replace a safety-rated circuit.

@@ -37,7 +37,7 @@ class ExamError(PhysaiError):
 
 
 class ExamSubject(Frozen):
-    """What is judged in an exam."""
+    """Policy, twin and settings that an exam judges."""
 
     policies: Annotated[dict[Name, Sha256], Field(min_length=1, max_length=8)]
     """SHA-256 of each graph that plays, by its role: `policy` is the one under test."""
@@ -81,7 +81,7 @@ class Exam:
 
     @property
     def facts(self) -> ExamFacts:
-        """What a verdict states of it."""
+        """Facts of it that a verdict states."""
         validator, number = self._envelope.signatures[0].key_id, self.predicate.number
         return ExamFacts(id=sha256_hex(self._envelope.payload), validator=validator, number=number, opened=number)
 

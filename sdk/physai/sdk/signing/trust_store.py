@@ -35,7 +35,7 @@ Threshold = Annotated[int, Field(ge=1, le=MAX_SIGNATURES)]
 
 
 class Thresholds(Frozen):
-    """How many keys of a role must sign."""
+    """Number of keys of each role that must sign."""
 
     owner: Threshold = 1
     publisher: Threshold = 1
@@ -71,7 +71,7 @@ class TrustStore(Frozen):
         return tuple(key for key in self.keys if key.role == role and self.revocation(key.key_id) is None)
 
     def threshold(self, role: Role) -> int:
-        """How many keys of the role must sign."""
+        """Number of keys of the role that must sign."""
         counts: dict[str, int] = self.thresholds.model_dump()
         return counts[role]
 

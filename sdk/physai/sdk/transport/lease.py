@@ -50,7 +50,7 @@ class LeaseStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim:
-    """What a runtime publishes to the others."""
+    """Message that a runtime publishes to the others."""
 
     name: str
     """Random name of the runtime."""

@@ -140,7 +140,7 @@ SUBSCRIBER_OF = "a subscriber of "
 
 @dataclass(frozen=True)
 class WatchdogEndpoint:
-    """How a second process on this machine reaches the robot in place of an open transport."""
+    """Access of a second process on this machine to the robot, in place of an open transport."""
 
     transport: str
     """Name for `physai.sdk.transport.registry.open_transport`."""

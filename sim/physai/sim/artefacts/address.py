@@ -1,4 +1,4 @@
-"""Where artefacts are kept: a folder, or a prefix of an object store, through fsspec."""
+"""Stores of artefacts: a folder, or a prefix of an object store, through fsspec."""
 
 import re
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""What an artefact consists of: the names, sizes and hashes of its files."""
+"""Contents of an artefact: the names, sizes and hashes of its files."""
 
 import hashlib
 from pathlib import PurePosixPath

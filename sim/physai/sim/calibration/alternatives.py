@@ -27,7 +27,7 @@ from physai.sim.workers.ray_pool import RayWorkers
 
 @dataclass(frozen=True)
 class Replays:
-    """What all alternatives of a twin have in common; picklable for workers."""
+    """Inputs that all alternatives of a twin share; picklable for workers."""
 
     robot: Robot
     twin: Twin

@@ -314,7 +314,7 @@ def _report(
 
 
 def _identity(session: _Session) -> dict[str, Any]:
-    """What was played, as JSON."""
+    """Identity of the played policy, as JSON."""
     alone = session.members.get("")
     if alone is not None:
         return {"task": alone.name, "fingerprint": alone.contract.fingerprint, "criterion": alone.success.text}

@@ -185,7 +185,7 @@ def import_one(options: ImportOptions, request: ImportRequest) -> dict[str, Any]
 
 
 def _next(robot: Robot, check: RobotCheck) -> str:
-    """What the robot is fit for, without its folder."""
+    """The next command that suits the robot, without its folder."""
     if not check.servos:
         return "physai train swingup --robot"
     if not check.stable:

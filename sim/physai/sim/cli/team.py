@@ -1,4 +1,4 @@
-"""What `physai eval` and `physai play` do with a team."""
+"""`physai eval` and `physai play` of a team."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What the service answers when it refuses a request."""
+"""Errors that the service answers refused requests with."""
 
 from typing import Any, cast
 

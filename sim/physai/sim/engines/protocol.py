@@ -30,7 +30,7 @@ class CapacityError(ModelError):
 
 
 class Stage(IntEnum):
-    """How much of the derived state is current after `step`; later stages cost more."""
+    """Derived states that are current after `step`; later stages cost more."""
 
     NONE = 0
     POSITION = 1

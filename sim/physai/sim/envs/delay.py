@@ -1,4 +1,4 @@
-"""What lies between a policy and its robot: sensor noise, bias and age, and the lag of commands."""
+"""Errors between a policy and its robot: sensor noise, bias and age, and the lag of commands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +146,9 @@ class SensorPipeline:
         return {name: sample[:, part] for name, part in self._slices.items()}
 
     def look(self, mask: Mask, seeds: Seeds, steps: npt.NDArray[np.int64]) -> dict[str, Array]:
-        """What `measure` would return for the masked worlds, shape (mask.sum(), size) each; nothing moves on."""
+        """Readings that `measure` would return for the masked worlds, shape (mask.sum(), size) each; nothing moves
+        on.
+        """
         sample = self._sample(mask, seeds, steps, self._smooth[mask])
         if len(self._past) > 1:
             lag = self._lag[mask]

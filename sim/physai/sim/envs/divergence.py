@@ -1,6 +1,4 @@
-"""What is kept of a world whose physics diverged, so that it can be seen again
-(`physai.sim.envs.divergence_replay`).
-"""
+"""Dumps of worlds whose physics diverged, so that they can be seen again (`physai.sim.envs.divergence_replay`)."""
 
 import io
 import json
@@ -42,7 +40,7 @@ class DivergedEpisode:
 
 @dataclass(frozen=True)
 class Dump:
-    """What a dump holds."""
+    """Contents of a dump."""
 
     about: dict[str, Any]
     """Task, contract fingerprint, seed and options of the environment, all JSON values."""

@@ -194,7 +194,7 @@ class Environment:
         self._stagger(np.ones(self.num_worlds, bool))
 
     def first_look(self) -> StepResult:
-        """What a policy sees before its first command."""
+        """Observations before a policy's first command."""
         nothing = np.zeros(self.num_worlds, bool)
         critic = self._critic()
         return StepResult(

@@ -1,4 +1,4 @@
-"""How a sensor's reading comes about from the truth: low-pass filter, errors, steps, and speed as a difference.
+"""Model of a sensor's reading: low-pass filter, errors, steps, and speed as a difference.
 
 Written with operators that numpy arrays and torch tensors share, so that both environments compute the same.
 """

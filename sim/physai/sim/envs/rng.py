@@ -28,7 +28,7 @@ NORMAL_TABLE: Floats = np.concatenate([-_normal_quantiles[::-1], _normal_quantil
 
 
 class Stream(IntEnum):
-    """What a draw is for, so that adding one purpose leaves the others' numbers alone."""
+    """Purpose of a draw, so that adding one leaves the others' numbers alone."""
 
     EPISODE = 0
     STATE = 1

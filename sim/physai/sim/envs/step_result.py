@@ -1,4 +1,4 @@
-"""What one step of an environment brings."""
+"""Results of one step of an environment."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass
 class StepResult:
-    """What one control period brought; arrays are owned by the caller, first axis the world."""
+    """Results of one control period; arrays are owned by the caller, first axis the world."""
 
     sensors: dict[str, Array]
     """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""

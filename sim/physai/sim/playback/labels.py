@@ -1,4 +1,4 @@
-"""What is written into a film: time, commands, and how often the task succeeded."""
+"""Text in a film: time, commands, and how often the task succeeded."""
 
 from collections.abc import Sequence
 
@@ -52,5 +52,5 @@ def _value(field: CommandField, values: Array) -> str:
 
 
 def _plain(text: str) -> str:
-    """What MuJoCo's font has: other characters come out as boxes."""
+    """Replaces characters that MuJoCo's font does not have, which come out as boxes."""
     return text.replace("·", "*")[:WIDTH].encode("ascii", "replace").decode()

@@ -164,7 +164,7 @@ class CommandMarkers:
         return position + np.array(corners).reshape(-1, 3) @ rotation_matrix(quat).T
 
     def at(self, qpos: Array, commands: Mapping[str, Array]) -> list[Stroke]:
-        """What to draw.
+        """Strokes to draw.
 
         Args:
             qpos: generalised positions, shape (nq,).

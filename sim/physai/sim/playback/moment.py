@@ -1,4 +1,4 @@
-"""What a player yields: the moments of episodes, and how they ended."""
+"""Output of a player: the moments of episodes, and how they ended."""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def finite_or_none(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class EpisodeOutcome:
-    """How an episode went."""
+    """Result of an episode."""
 
     episode: int
     """Number of the episode, from 0."""

@@ -1,4 +1,4 @@
-"""What is shown: a robot with its commands, or a team."""
+"""Subject of a picture: a robot with its commands, or a team."""
 
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ STARTS = 32
 
 
 def markers_of(scene: Scene) -> CommandMarkers | None:
-    """What draws the robot's commands; None for a team: tasks that read joints only have no commands with a place."""
+    """Markers of the robot's commands; None for a team: tasks that read joints only have no commands with a place."""
     return None if isinstance(scene, Team) else CommandMarkers(scene.contract, scene.model)
 
 

@@ -153,7 +153,7 @@ class Window(Closing):
 
 
 class Screen(Protocol):
-    """What shows moments."""
+    """A display of moments."""
 
     @property
     def is_open(self) -> bool:

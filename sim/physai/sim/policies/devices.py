@@ -1,4 +1,4 @@
-"""Which device computes a policy in the twin: chosen by the user, never by a file."""
+"""Choice of the device that computes a policy in the twin: by the user, never by a file."""
 
 import importlib.util
 

@@ -72,7 +72,7 @@ _KIND = DocumentKind(name="run's task", format_version=1, max_bytes=1 << 20, max
 
 @dataclass(frozen=True)
 class KeptTask:
-    """What the folder `task` of a run holds."""
+    """Contents of a run's folder `task`."""
 
     run: Path
     record: _Record

@@ -106,7 +106,7 @@ def absolute(source: Source) -> Source:
 
 
 def named_source(task: str, *, robot: str | None = None, preset: str | None = None) -> TaskSource:
-    """What the user named as a task: a built-in name, a Python file, or a run folder that keeps a task.
+    """Source of the task that the user named: a built-in name, a Python file, or a run folder that keeps a task.
 
     Raises:
         TaskError: the run folder keeps no task, or a kept file was changed.

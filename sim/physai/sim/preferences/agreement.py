@@ -1,4 +1,4 @@
-"""How much raters agree with each other and with themselves."""
+"""Agreement of raters with each other and with themselves."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def krippendorff_alpha(units: Sequence[Sequence[str]]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Consistency:
-    """How often raters answered a repeated pair as they did the first time."""
+    """Share of repeated pairs that raters answered as they did the first time."""
 
     repeated: int
     """Pairs that a rater answered twice with a preference or a tie."""
@@ -77,5 +77,5 @@ def agreement(answers: Sequence[Answer]) -> float | None:
 
 
 def shares(answers: Sequence[Answer]) -> Mapping[str, int]:
-    """How often each choice was made, as seen on the screen."""
+    """Count of each choice, as seen on the screen."""
     return dict(sorted(Counter(answer.choice for answer in answers).items()))

@@ -39,7 +39,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a rater said of a question."""
+    """A rater's answer to a question."""
 
     key: str
     """Chosen by the sender, unique: the same answer sent twice is stored once."""

@@ -1,4 +1,4 @@
-"""What a person sees of a motion, as numbers with names: where the links are, how they lean, how fast the joints are.
+"""Quantities of a motion that a person sees, as numbers with names: links, their lean, speeds of the joints.
 
 The task's metrics are among them, although the page of pairs does not draw the target that some are measured from.
 

@@ -34,7 +34,7 @@ class DatabaseError(PreferenceError):
 
 
 class Layout(Frozen):
-    """What all segments of a database have in common: one contract, one length, one set of terms."""
+    """Properties that all segments of a database share: one contract, one length, one set of terms."""
 
     task: Annotated[str, Field(max_length=256)]
     fingerprint: Annotated[str, Field(max_length=128)]

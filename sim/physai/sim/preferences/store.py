@@ -226,7 +226,7 @@ class PreferenceStore:
         self._run(lambda session: session.add(FitRow(document=text, created=time.time())))
 
     def last_fit(self) -> dict[str, Any] | None:
-        """What the latest reward model has learnt; None before the first."""
+        """Report of the latest reward model; None before the first."""
 
         def work(session: Session) -> dict[str, Any] | None:
             start = func.substr(FitRow.document, 1, MAX_DOCUMENT + 1)

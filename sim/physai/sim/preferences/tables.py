@@ -67,7 +67,7 @@ class PairRow(Base):
 
 
 class FitRow(Base):
-    """What a reward model had learnt when it was fitted; the model itself is in a file of its own."""
+    """Report of a fit of a reward model; the model itself is in a file of its own."""
 
     __tablename__ = "fits"
 
@@ -78,7 +78,7 @@ class FitRow(Base):
 
 
 class AnswerRow(Base):
-    """What a rater said of a pair."""
+    """A rater's answer about a pair."""
 
     __tablename__ = "answers"
     __table_args__ = (

@@ -53,7 +53,7 @@ class Teacher:
                 raise PreferenceError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
 
     def answer(self, first: Rewards, second: Rewards, scale: "Scale", rng: np.random.Generator) -> Preference:
-        """What it says of two segments.
+        """Its answer about two segments.
 
         Args:
             first: rewards of the steps of the first segment, (T,).
@@ -107,7 +107,7 @@ def teacher(name: str, parameters: Mapping[str, float] | None = None) -> Teacher
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What thresholds are relative to."""
+    """Reference of relative thresholds."""
 
     lowest: float
     """Lowest sum of rewards of all segments."""

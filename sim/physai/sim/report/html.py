@@ -24,7 +24,7 @@ MAX_REASONS = 4
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows in addition to the verdict."""
+    """Content of a page in addition to the verdict."""
 
     task: str
     criterion: str

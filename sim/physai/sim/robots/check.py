@@ -51,7 +51,7 @@ LARGE_M = 50.0
 
 @dataclass
 class RobotCheck:
-    """What was found."""
+    """Findings of a check."""
 
     robot: str
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -176,7 +176,9 @@ def check_robot(robot: Robot) -> RobotCheck:
 
 
 def unstable_servos(robot: Robot, model: mujoco.MjModel) -> list[Finding]:
-    """What moves although it is held, in the model of a task, whose physics step may be longer than the robot's own."""
+    """Servos that move although they are held, in the model of a task, whose physics step may be longer than the
+    robot's own.
+    """
     bench = _Bench(robot, model)
     found = RobotCheck(robot=robot.name, joints=len(bench.ids))
     if not bench.servos:

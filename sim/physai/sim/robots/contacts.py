@@ -1,4 +1,4 @@
-"""Which parts of a robot touch each other."""
+"""Contacts between parts of a robot."""
 
 import mujoco
 

@@ -183,7 +183,7 @@ def _is_named(model: mujoco.MjModel, body: int, joints: tuple[int, ...]) -> bool
 
 
 def _reaches(model: mujoco.MjModel, bodies: list[int]) -> Array:
-    """How far below the base the bodies get, over random poses within the joints' limits [m]."""
+    """Reach of the bodies below the base, over random poses within the joints' limits [m]."""
     random, data = np.random.default_rng(0), mujoco.MjData(model)
     deepest = np.zeros(len(bodies))
     for _ in range(POSES):

@@ -44,7 +44,7 @@ def announce_files(model: Path) -> None:
 
 
 def _included(model: Path, name: str) -> Sequence[Path]:
-    """Where an included xacro file may be; a package is looked for in all folders above."""
+    """Candidate files of an xacro include; a package is looked for in all folders above."""
     if name.startswith("$(find ") and ")/" in name:
         package, _, rest = name.removeprefix("$(find ").partition(")/")
         return tuple(mesh_paths(model, f"package://{package.strip()}/{rest}", suffixes=(Path(rest).suffix.lower(),)))

@@ -1,4 +1,4 @@
-"""What a robot carries: where a payload sits, what it weighs against the robot, how it changes the model."""
+"""Payload of a robot: its place, its mass relative to the robot, its effect on the model."""
 
 from typing import Any
 

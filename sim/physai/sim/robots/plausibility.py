@@ -1,4 +1,4 @@
-"""What a robot's size and weight say of its home pose and of the efforts in its file."""
+"""Plausibility of a home pose and of efforts, given a robot's size and weight."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a robot's file may lack to be looked at and stood on: a sky, a light and a floor."""
+"""Additions to a robot's file for looking at it and standing on something: a sky, a light and a floor."""
 
 import mujoco
 

@@ -86,7 +86,7 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
 
 
 def joint_columns(model: mujoco.MjModel, robot: RobotSpec) -> tuple[slice, slice]:
-    """Where a robot's joints are in `qpos` and `qvel` of its model; the objects of a scene come after them."""
+    """Columns of a robot's joints in `qpos` and `qvel` of its model; the objects of a scene come after them."""
     first = int(robot.base == "floating")
     count = len(robot.joints)
     if not count:  # a free body

@@ -19,7 +19,7 @@ def stature(model: mujoco.MjModel, data: mujoco.MjData) -> float:
 
 
 def sinking(before: float, after: float) -> Finding:
-    """What is said of a robot whose stature [m] falls."""
+    """Finding about a robot whose stature [m] falls."""
     return Finding(
         severe=True,
         about="base",

@@ -119,7 +119,7 @@ def mesh_content(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_
 
 
 def mesh_paths(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_SUFFIXES) -> Iterator[Path]:
-    """Where `mesh_content` looks for a mesh, in this order; nowhere for another format."""
+    """Paths at which `mesh_content` looks for a mesh, in this order; none for another format."""
     relative = re.sub(r"^(package|model|file)://", "", filename).replace("\\", "/")
     if Path(relative).suffix.lower() not in suffixes:
         return

@@ -113,7 +113,7 @@ def _score(form: str, function: Callable[[Any], Any], facts: Mapping[str, Any], 
 
 
 def _describe(error: BaseException, name: str) -> bytes:
-    """What was raised, and the last line of the user's file that had a part in it."""
+    """The raised error, and the last line of the user's file that had a part in it."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == name else None
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == name:

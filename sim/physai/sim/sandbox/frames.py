@@ -1,4 +1,4 @@
-"""What goes through the pipes between a user's reward and this program: lengths, JSON and plain numbers, no objects.
+"""Messages in the pipes between a user's reward and this program: lengths, JSON and plain numbers, no objects.
 
 A request is `REQUEST`, a JSON object and bytes; its arrays are named in the object and their numbers are the bytes. A
 reply is `REPLY` and bytes: float64 numbers, or a JSON object.

@@ -90,7 +90,7 @@ class SandboxedProcess:
         raise SandboxError(problem + (said and f"; the last that it printed: {said}"))
 
     def _ending(self) -> str:
-        """How a process that closed its pipe ended."""
+        """Description of the end of a process that closed its pipe."""
         try:
             code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:

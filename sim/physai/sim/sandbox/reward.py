@@ -50,7 +50,7 @@ class UserRewardError(PhysaiError):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardLimits:
-    """What a reward may use."""
+    """Resources that a reward may use."""
 
     call_s: float = 5.0
     """Time of one call on the clock [s]."""

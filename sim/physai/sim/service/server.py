@@ -93,7 +93,7 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
 
 
 def _ray_executor(settings: ServiceSettings, hold: StoreHold, stack: contextlib.ExitStack) -> JobExecutor | None:
-    """What runs jobs on Ray; None without Ray."""
+    """Executor of jobs on Ray; None without Ray."""
     if settings.ray is None:
         return None
     ray = stack.enter_context(connected(settings.ray, processors=settings.workers, outlives_head=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one service grants; a request beyond a limit is refused and changes nothing."""
+    """Limits of one service; a request beyond one is refused and changes nothing."""
 
     body_bytes: int = 64 * 2**20
     """Greatest size of a request body or WebSocket message."""
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSettings:
-    """How a service runs."""
+    """Settings of a service."""
 
     data: Path
     """Folder of everything that the service stores."""

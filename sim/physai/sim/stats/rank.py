@@ -1,4 +1,4 @@
-"""How well scores in simulation predict scores on the robot: correlation, rank correlation and MMRV.
+"""Prediction of scores on the robot by scores in simulation: correlation, rank correlation and MMRV.
 
 MMRV is the mean maximum rank violation of SIMPLER (Li et al., Evaluating Real-World Robot Manipulation Policies in
 Simulation, CoRL 2024). It is not symmetric: exchanging `real` and `sim` changes it, so both are keyword arguments.
@@ -25,7 +25,7 @@ class RankError(PhysaiError):
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """What is known of a policy's score.
+    """Scores of a policy in trials.
 
     Attributes:
         score: mean over trials; for trials that succeed or fail, the success rate.

@@ -1,4 +1,4 @@
-"""What tasks of arms with position servos share: contract, limits, starts and randomisation."""
+"""Common parts of tasks for arms with position servos: contract, limits, starts and randomisation."""
 
 import math
 from collections.abc import Sequence
@@ -143,7 +143,9 @@ def arm_contract(
 
 
 def start_spread(robot: RobotSpec, driven: Sequence[str]) -> list[float]:
-    """How far from home each joint starts at most [rad]: commanded ones within their limits, others not at all."""
+    """Greatest distance of each joint's start from home [rad]: commanded ones within their limits, others not at
+    all.
+    """
     return [
         min(
             START_SPREAD,
@@ -168,7 +170,7 @@ def require_servos(robot: Robot, names: Sequence[str]) -> None:
 
 
 def arm_randomisation(model: Any, *, objects: bool = False) -> tuple[Randomise, ...]:
-    """What is uncertain about an arm.
+    """Uncertain quantities of an arm.
 
     Args:
         model: the robot's own model.

@@ -1,4 +1,4 @@
-"""What a robot on two feet is rewarded for beside what any legged robot is: to step, and to keep its posture.
+"""Rewards of a robot on two feet in addition to those of any legged robot: to step, and to keep its posture.
 
 Common practice (Isaac Lab's `feet_air_time_positive_biped`, MuJoCo Playground `locomotion/g1/joystick.py`,
 unitree_rl_gym `legged_gym/envs/g1/g1_config.py`), as pure functions of the state: no clock sets the rhythm of steps.

@@ -27,7 +27,7 @@ TOUCH_M, TOUCH_ROUGH_M = 0.002, 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Stature:
-    """How high a robot walks."""
+    """Height at which a robot walks."""
 
     base_height: float
     """Height of the base above the floor when walking [m]."""

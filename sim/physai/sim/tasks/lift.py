@@ -82,7 +82,7 @@ def _closed_and_far(robot: Robot, name: str) -> tuple[float, float]:
 
 
 class Lifting:
-    """Where the cube is relative to tip and table, and how far the gripper is closed."""
+    """Position of the cube relative to tip and table, and how far the gripper is closed."""
 
     def __init__(self, table: Tabletop, state: SceneState, robot: Robot, fingers: Sequence[str]) -> None:
         self._table, self._state = table, state

@@ -1,4 +1,4 @@
-"""What swings on a robot with a fixed base: its poles, how they hang and how they stand."""
+"""Poles of a robot with a fixed base: how they hang and how they stand."""
 
 import math
 from dataclasses import dataclass

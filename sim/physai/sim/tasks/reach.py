@@ -97,7 +97,7 @@ class PoseError:
 
 
 class Clearance:
-    """How far an arm's joints and its tip are above the plane that it stands on."""
+    """Height of an arm's joints and its tip above the plane that it stands on."""
 
     def __init__(self, model: Any, site_name: str, joints: Sequence[str], lowest_target: float) -> None:
         """Resolves the bodies of the joints.
@@ -115,7 +115,7 @@ class Clearance:
         self._plane = float(data.xpos[base_body(model, self._site), 2]) + min(0.0, lowest_target)
 
     def lack(self, view: WorldView) -> Array:
-        """What is missing to `CLEARANCE_M` where it is least [m], shape (num_worlds,)."""
+        """Distance that is missing to `CLEARANCE_M` where it is least [m], shape (num_worlds,)."""
         return once(view, "lack", self._lack)
 
     def _lack(self, view: WorldView) -> Array:

@@ -17,7 +17,7 @@ COMMAND = "ee_pose_target"
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Where targets are drawn."""
+    """Region in which targets are drawn."""
 
     draw: CommandFunction
     draws: int

@@ -1,4 +1,4 @@
-"""What tasks with a cube read of the state: cube, tip and joints, in the world frame."""
+"""Quantities of the state that tasks with a cube read: cube, tip and joints, in the world frame."""
 
 import itertools
 from collections.abc import Sequence

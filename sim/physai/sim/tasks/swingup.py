@@ -34,7 +34,7 @@ SHORT_S = 2.5
 
 
 class _Swing:
-    """What the task's functions read of the state."""
+    """Quantities of the state that the task's functions read."""
 
     def __init__(self, robot: Robot, poles: Poles, driven: Sequence[int]) -> None:
         model = robot.model
@@ -119,7 +119,7 @@ class _Swing:
 
 
 class _Starts:
-    """Where episodes begin."""
+    """Distribution of the starts of episodes."""
 
     def __init__(self, robot: Robot, poles: Poles) -> None:
         joints = robot.spec.joints

@@ -41,7 +41,7 @@ Poses = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Tabletop:
-    """Where things are, in the world frame."""
+    """Places of a table's things, in the world frame."""
 
     edge: float
     """Of the cube [m]."""
@@ -188,7 +188,7 @@ class _Arm:
         mujoco.mj_comPos(self._model, self._data)
 
     def ahead(self) -> tuple[float, float]:
-        """Where the middle of a table should be, in the direction of the tip at home [m]."""
+        """Place for the middle of a table, in the direction of the tip at home [m]."""
         way = self._tip[:2] - self._foot[:2]
         distance = float(np.linalg.norm(way))
         direction = way / distance if distance > 1e-6 else np.array([1.0, 0.0])

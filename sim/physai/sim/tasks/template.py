@@ -40,12 +40,12 @@ def has_fallen(view: WorldView) -> Array:
 
 
 def is_balanced(view: WorldView) -> Array:
-    """What counts as success: within 0.1 rad of upright."""
+    """Success: within 0.1 rad of upright."""
     return view.xp.abs(view.joint_pos[:, POLE]) < 0.1
 
 
 def critic(view: WorldView) -> Array:
-    """What the critic sees, in training only: the true state, scaled to about one."""
+    """Inputs of the critic, in training only: the true state, scaled to about one."""
     return view.xp.concat([view.joint_pos, 0.3 * view.joint_vel], axis=1)
 
 

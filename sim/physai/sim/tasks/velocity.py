@@ -233,7 +233,7 @@ def _accelerations(robot: Robot, driven: tuple[str, ...]) -> list[float | None]:
 
 
 def _scales(joints: list[JointSpec]) -> list[float]:
-    """How far an action moves a joint's target [rad]; the stiffer the servo, the less is enough."""
+    """Distance that an action moves each joint's target [rad]; the stiffer the servo, the less is enough."""
     saturating = [joint.effort_limit / joint.stiffness for joint in joints]
     return [round(min(ACTION_SCALE_RAD, max(LEAST_SCALE_RAD, angle)), 3) for angle in saturating]
 

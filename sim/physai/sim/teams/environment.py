@@ -137,7 +137,7 @@ def member_seed(seed: int, index: int) -> int:
 
 
 def joined(name: str, parts: Mapping[str, Array]) -> Array:
-    """What a critic of one member sees of all: its own part first, then the others' in the team's order.
+    """Inputs of one member's critic from all: its own part first, then the others' in the team's order.
 
     Args:
         name: the member.

@@ -82,7 +82,7 @@ class Team:
 
 @dataclass(frozen=True)
 class RobotRows:
-    """Where a member's elements are: for each kind, their rows in the member's own model and in the team's."""
+    """Elements of a member: for each kind, their rows in the member's own model and in the team's."""
 
     own: Mapping[str, list[int]]
     team: Mapping[str, list[int]]
@@ -131,7 +131,7 @@ def team_model(
 
 
 def robot_rows(team: Team, member: str) -> RobotRows:
-    """Where a member's robot is in the team's model.
+    """Rows of a member's robot in the team's model.
 
     Raises:
         TaskError: the model lacks a part of the robot, or mixes those of several.

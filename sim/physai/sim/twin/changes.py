@@ -1,4 +1,4 @@
-"""What a twin is compared with: itself with one thing changed, by as much as would matter to a policy.
+"""Alternatives that a twin is compared with: itself with one thing changed, by as much as would matter to a policy.
 
 The list follows from the twin's robot and its fitted values, so a verdict knows which comparisons a twin file must
 state: a file without one of them has not been compared with it.

@@ -1,4 +1,4 @@
-"""What a twin file states of all held-out windows, against what the few windows in it show.
+"""Claims of a twin file about all held-out windows, compared with the few windows in it.
 
 Errors, ratios and motion of all windows need the recordings. Those of the sample follow from the file, and a sample can
 contradict a statement: it differs by more than windows differ from each other.

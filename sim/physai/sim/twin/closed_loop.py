@@ -47,7 +47,7 @@ class ClosedLoopTest(Frozen):
 
     @property
     def verdict(self) -> ClosedLoopVerdict:
-        """What it says about the twin."""
+        """Its verdict on the twin."""
         relevant = abs(self.difference) > self.margin
         if self.p_value < SIGNIFICANCE and relevant:
             return "contradicted"

@@ -1,4 +1,4 @@
-"""What identifies a twin's robot, and the model that a calibration fits."""
+"""Identity of a twin's robot, and the model that a calibration fits."""
 
 import hashlib
 import os.path

@@ -79,7 +79,7 @@ class SensorNoise(Frozen):
 
 
 class JointReading(Frozen):
-    """How the readings of a joint's sensors come about, as its recordings show it."""
+    """Model of the readings of a joint's sensors, as its recordings show it."""
 
     joint_pos_resolution: NonNegative = 0.0
     """Step of the position's readings [rad or m]; 0 if they show none."""

@@ -1,4 +1,4 @@
-"""What ties the gain and the damping of a voltage-controlled servo to its effort limit."""
+"""Relation of the gain and the damping of a voltage-controlled servo to its effort limit."""
 
 from typing import Any
 

@@ -73,7 +73,7 @@ class Twin(TwinRecord):
 
     @property
     def evidence_kinds(self) -> tuple[EvidenceKind, ...]:
-        """What the twin was tested with; only closed-loop tests that it passed count."""
+        """Kinds of evidence that the twin was tested with; only closed-loop tests that it passed count."""
         kinds: list[EvidenceKind] = []
         if self.residuals is not None:
             # A delay is fitted where commands drive the replay; measured efforts already lag behind them.

@@ -103,7 +103,7 @@ class Head:
             return False
 
     def _silent(self) -> str:
-        """What does not answer; empty if all does."""
+        """The process that does not answer; empty if all do."""
         if not answers(self._local, timeout_s=PAUSE_S):
             return "Ray's process on this computer"
         return "" if answers(self.address, timeout_s=PAUSE_S) else "its head"

@@ -1,4 +1,4 @@
-"""What Ray puts into this process's environment, and how it goes away again."""
+"""Variables that Ray sets in this process's environment, and how they are removed again."""
 
 import os
 import secrets

@@ -21,7 +21,7 @@ PACKAGES = ("physai-sdk", "mujoco", "numpy", "onnxruntime")
 
 
 class WorkerActor:
-    """What runs in an actor's process."""
+    """Content of an actor's process."""
 
     def __init__(self, work: Work[Any, Any, Any], subject: Any) -> None:
         self._work, self._subject = work, subject

@@ -91,7 +91,7 @@ class TwinAgent(AgentInstanceBase):
 
 
 def _carry_out(skills: TwinSkills, text: str) -> str:
-    """What the model reads after one call."""
+    """Text that the model reads after one call."""
     try:
         call = json.loads(text)
         name, arguments = call["name"], call["arguments"]

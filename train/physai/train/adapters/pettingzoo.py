@@ -52,7 +52,7 @@ class TeamParallelEnv(ParallelEnv[str, Floats, Floats]):
         return gymnasium.spaces.Box(-np.inf, np.inf, (self.team.critic_size,), np.float32)
 
     def state(self) -> Floats:
-        """What the critics of all agents see, in the agents' order, float32, shape (team.critic_size,).
+        """Inputs of the critics of all agents, in the agents' order, float32, shape (team.critic_size,).
 
         Raises:
             ActionError: `reset` was not called.

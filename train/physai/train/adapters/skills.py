@@ -38,7 +38,7 @@ class SkillError(PhysaiError):
 
 
 class TwinSkills:
-    """What a model can do in one world; texts are JSON. A session is opened at the first `reset`."""
+    """Skills of a model in one world; texts are JSON. A session is opened at the first `reset`."""
 
     def __init__(
         self, url: str, task: str, *, access_token: str | None = None, preset: str | None = None, **options: Any

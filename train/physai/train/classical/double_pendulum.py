@@ -16,7 +16,7 @@ UP_M = HEIGHT_FRACTION * sum(LINK_LENGTHS) + 1e-4
 
 
 def lost(totals: Totals) -> Any:
-    """What the leaderboard takes from the score of 1, as a CasADi expression."""
+    """Deduction from the leaderboard's score of 1, as a CasADi expression."""
     # The mean change is 0, as effort starts and ends at 0, so its standard deviation is its root mean square.
     # 1e-8 N²·m² keeps the root's slope finite where the effort does not change.
     roughness = casadi.sqrt(totals.rate * STEP_S / (ROWS - 1) + 1e-8)
@@ -25,7 +25,7 @@ def lost(totals: Totals) -> Any:
 
 
 def is_up(angles: Any) -> Any:
-    """How far the tip is above UP_M [dm]."""
+    """Height of the tip above UP_M [dm]."""
     upper, lower = LINK_LENGTHS
     return 10.0 * (-upper * casadi.cos(angles[0]) - lower * casadi.cos(angles[0] + angles[1]) - UP_M)
 

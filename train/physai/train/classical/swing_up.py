@@ -25,7 +25,7 @@ class TrajectoryError(PhysaiError):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a trajectory costs, as CasADi expressions."""
+    """Costs of a trajectory, as CasADi expressions."""
 
     time: Any
     """Time until up [s]."""

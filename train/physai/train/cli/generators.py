@@ -66,7 +66,7 @@ def add_scoring_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def ray_address(text: str) -> str:
-    """What `--ray` takes, for argparse."""
+    """Type of `--ray` for argparse."""
     # `--ray workflow.yaml` would take the file for the address, and then say that there is none.
     if text not in ("auto", "local") and ":" not in text:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; write --ray auto, or put {text!r} before --ray")
@@ -110,7 +110,7 @@ def _placed(arguments: argparse.Namespace) -> int:
 
 
 def checked_generators(arguments: argparse.Namespace, config: "TrainConfig") -> int | None:
-    """How many generators there are to be; None for none.
+    """The checked number of generators; None for none.
 
     Raises:
         PhysaiError: other options do not go with generators.
@@ -145,7 +145,7 @@ def check_scoring(arguments: argparse.Namespace) -> None:
 
 
 def placement_of(arguments: argparse.Namespace, *, scorers: bool) -> "Placement | None":
-    """What `--placement` names; None without.
+    """The placement that `--placement` names; None without.
 
     Args:
         arguments: options.
@@ -179,7 +179,7 @@ def generator_origin(arguments: argparse.Namespace, generators: int | None) -> d
 
 
 def described(generators: int | None, config: "TrainConfig") -> str:
-    """What to add to the number of worlds."""
+    """Text that follows the number of worlds."""
     if not generators:
         return ""
     stale = f", staleness {config.staleness}" if config.staleness else ""
@@ -200,7 +200,7 @@ def source_of_rollouts(
     source: "RunTaskSource",
     config: "TrainConfig",
 ) -> "AbstractContextManager[Callable[[Learner], RolloutSource] | None]":
-    """What the trainer makes its collector with while the block runs; None for worlds in its own process."""
+    """Maker of the trainer's collector while the block runs; None for worlds in its own process."""
     if generators is None:
         return nullcontext()
     from physai.train.cluster.launch import generators_of
@@ -210,7 +210,7 @@ def source_of_rollouts(
 
 
 def worlds_elsewhere(arguments: argparse.Namespace, way_out: str) -> "WorldsElsewhere | None":
-    """What steps and scores the worlds of fine-tuning; None for its own process.
+    """Worlds of fine-tuning in other processes; None for its own process.
 
     Args:
         arguments: options.

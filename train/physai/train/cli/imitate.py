@@ -113,7 +113,7 @@ Lesson = Callable[[], "dict[str, Any]"]
 
 
 def _lesson(arguments: argparse.Namespace, trainer: Trainer) -> tuple[Lesson, Mapping[str, str]]:
-    """What teaches, and entries for the provenance; all that is wrong with it is found before a folder is made."""
+    """The teacher, and entries for the provenance; all that is wrong with it is found before a folder is made."""
     task, graph = trainer.task, trainer.graph
     if arguments.teacher is not None:
         from physai.sim.policies.onnx import OnnxPolicy

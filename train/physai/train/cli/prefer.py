@@ -215,7 +215,7 @@ def _answer(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 
 def status_of(store: PreferenceStore) -> dict[str, Any]:
-    """What a database holds, and how raters agree."""
+    """Contents of a database, and the agreement of its raters."""
     from physai.sim.preferences.agreement import agreement, consistency, shares
 
     pairs, answers = store.pairs(), store.answers()

@@ -1,4 +1,4 @@
-"""What `physai train --resume` asks of the user."""
+"""Options of `physai train --resume`."""
 
 import argparse
 from collections.abc import Iterable

@@ -148,7 +148,7 @@ def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
 
 
 def _arm(run: RunSummary) -> dict[str, Any]:
-    """What a run was made from, but for the seed."""
+    """Inputs of a run, except for the seed."""
     origin = dataclasses.asdict(run.source)
     hashes = {name: run.provenance.get(name) for name in ("init_from", "teacher")}
     settings = {name: value for name, value in dataclasses.asdict(run.config).items() if name != "seed"}

@@ -45,7 +45,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def unfinished(folder: Path, wanted: Callable[[], "TrainConfig"]) -> Literal["new", "interrupted", "finished"]:
-    """How far the run of one seed has come.
+    """State of the run of one seed.
 
     Args:
         folder: its run folder.

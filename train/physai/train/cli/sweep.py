@@ -114,7 +114,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
 
 
 def _path(value: Any) -> str:
-    """Where other working folders, and computers, find a file; a robot may also be a name."""
+    """Path at which other working folders, and computers, find a file; a robot may also be a name."""
     return str(Path(value).resolve()) if Path(value).exists() else str(value)
 
 

@@ -39,7 +39,7 @@ def about_process() -> dict[str, str]:
 
 
 class GeneratorActor:
-    """What runs in an actor's process: generators, one at a time."""
+    """Content of an actor's process: generators, one at a time."""
 
     def __init__(self, source: RunTaskSource, config: TrainConfig, num_threads: int = 1) -> None:
         """Takes so many processors, for its engine; builds nothing yet."""
@@ -69,7 +69,7 @@ class GeneratorActor:
         return self._generator(which, worlds).collect(order, weights)
 
     def state(self, which: int, worlds: Worlds | None) -> Arrays:
-        """Where the worlds of a generator stand."""
+        """State of a generator's worlds."""
         return self._generator(which, worlds).state
 
     def forget(self, which: int) -> None:
@@ -121,7 +121,7 @@ class Actors:
 
     @property
     def coming(self) -> list[Any]:
-        """What to wait for until an actor is ready."""
+        """References to wait for until an actor is ready."""
         return list(self._coming.values())
 
     def require(self, count: int) -> None:
@@ -163,7 +163,7 @@ class Actors:
             logger.info("a %s's process starts on %s; there are %d", self._role, about["host"], len(self.ready))
 
     def get(self, reference: Any, *, timeout_s: float | None = None) -> Any:
-        """What an actor answers.
+        """An actor's answer.
 
         Raises:
             ActorLostError: it cannot.

@@ -1,4 +1,4 @@
-"""Which generator is asked for a chunk when, and which chunks a batch is made of: asynchronous training's bookkeeping.
+"""Bookkeeping of asynchronous training: when a generator is asked for a chunk, and which chunks a batch is made of.
 
 Admission is that of AReaL (Fu et al. 2025, arXiv:2505.24298, section 4.1). No process, thread or clock is in here, so
 any order of events can be tested.
@@ -85,7 +85,7 @@ class Admission:
 
     @property
     def allowed(self) -> int:
-        """How many more chunks may be asked for now."""
+        """Number of chunks that may be asked for now."""
         room = (self.staleness + self.version + 1) * self.batch - (self.accepted + self.running)
         return max(0, min(self._generators - self.running, room))
 

@@ -163,7 +163,7 @@ class AsyncCollector:
         }
 
     def totals(self) -> dict[str, float]:
-        """What became of chunks and generators since the session began."""
+        """Counts of chunks and generators by what became of them since the session began."""
         shares = self.admission.shares()
         few = shares if len(shares) <= MAX_SHARES_LOGGED else []
         return {

@@ -1,4 +1,4 @@
-"""Where worlds stand, of all of a run and of a generator's share of them, and which process steps whose."""
+"""State of the worlds, of all of a run and of a generator's share of them, and which process steps whose."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where generators run: what the trainer asks of it, and the answer for a process alone."""
+"""Executors of generators: the trainer's interface to them, and the one for a process alone."""
 
 import copy
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ class GeneratorLostError(ClusterError):
     """A generator died, cannot be reached, or does not answer."""
 
     def __init__(self, which: int, reason: str) -> None:
-        """What became of which generator."""
+        """Initialize with the generator and the reason of its loss."""
         super().__init__(f"generator {which} was lost: {reason}")
         self.which, self.reason = which, reason
 
@@ -54,7 +54,7 @@ class Executor(Protocol):
         ...
 
     def state(self, which: int) -> Arrays:
-        """Where the worlds of a generator stand that has not been asked for anything yet.
+        """State of a generator's worlds before it has been asked for anything.
 
         Raises:
             GeneratorLostError: it cannot answer any more.
@@ -106,7 +106,7 @@ class InProcess:
         return which, copy.deepcopy(self._generators[which].collect(order, weights))
 
     def state(self, which: int) -> Arrays:
-        """Where the worlds stand."""
+        """State of the worlds."""
         return self._generators[which].state
 
     def close(self) -> None:

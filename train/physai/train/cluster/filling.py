@@ -38,7 +38,7 @@ def fill(rollout: Rollout, chunks: Sequence[Chunk], learner: Learner, *, metrics
 
 
 def joined_played(parts: Sequence[Played]) -> Played:
-    """What was played in all worlds, given what was in each share of them, in their order."""
+    """Steps of all worlds, joined from those of each share of them, in their order."""
     outcomes = [part.outcomes for part in parts]
     judged = [x >= 0.0 for x in outcomes]
     names = sorted({name for part in parts for name in part.metrics})

@@ -30,7 +30,7 @@ ACTED = ("observation", "raw_observation", "raw_critic", "action", "mean", "log_
 
 @dataclass(frozen=True)
 class Order:
-    """What a generator is asked for. Order, weights and the state before determine the chunk."""
+    """Request to a generator. Order, weights and the state before determine the chunk."""
 
     number: int
     """Counts the orders of a run; a chunk has that of its order."""
@@ -132,7 +132,7 @@ class RolloutGenerator:
 
     @property
     def state(self) -> Arrays:
-        """Where the worlds stand, a copy."""
+        """State of the worlds, a copy."""
         state = self._collector.state_dict()
         if self._scoring is not None:
             state[MEMORY] = self._scoring.memory

@@ -1,4 +1,4 @@
-"""Which nodes of a Ray cluster generators and scorers run on: a file, and where that puts each of them."""
+"""Placement of generators and scorers on nodes of a Ray cluster: a file, and where that puts each of them."""
 
 import json
 from collections import Counter
@@ -55,7 +55,7 @@ class Group(Frozen):
 
 
 class Placement(Frozen):
-    """Where the generators and scorers of a run are. The trainer is the process that is started, wherever that is."""
+    """Nodes of a run's generators and scorers. The trainer is the process that is started, wherever that is."""
 
     format_version: Annotated[int, Field(ge=1, le=1)] = 1
     trainer: NodeName | None = None
@@ -78,7 +78,7 @@ class Placement(Frozen):
 
     @property
     def processors(self) -> int:
-        """What generators and scorers take together."""
+        """Processors of generators and scorers together."""
         return sum(group.number * group.processors for group in (*self.generators, *self.scorers))
 
 
@@ -137,7 +137,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a generator or scorer is started."""
+    """Node and processors of a generator or scorer."""
 
     node: str | None = None
     """Id of a node; None for any."""
@@ -178,7 +178,7 @@ def seats_on(ray: Any, placement: Placement) -> tuple[Seat, ...]:
 
 
 def seats(placement: Placement, nodes: Sequence[ClusterNode], *, trainer: ClusterNode) -> tuple[Seat, ...]:
-    """Where each generator of a placement, and then each scorer, starts, in their order.
+    """Seats of each generator of a placement, and then of each scorer, in their order.
 
     Those with the fewest nodes to choose from are placed first, on nodes that the fewest others may use, and there on
     the one with most processors free. This may miss a placement in which groups share nodes tightly; naming the nodes

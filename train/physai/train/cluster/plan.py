@@ -1,4 +1,4 @@
-"""How many generators pay off, from what a step, an update and a chunk cost.
+"""Number of generators that pays off, from the costs of a step, an update and a chunk.
 
 One iteration of synchronous training with K generators takes
 
@@ -61,7 +61,7 @@ NODES_FILE = DocumentKind(name="list of nodes", format_version=1, max_bytes=1 <<
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What training costs, measured on one processor of this computer."""
+    """Costs of training, measured on one processor of this computer."""
 
     steps: int
     """Environment steps of an iteration."""
@@ -147,7 +147,7 @@ def measure(task: Task, config: TrainConfig) -> Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Which computer does what, and why."""
+    """Work of each computer, with reasons."""
 
     trainer: str
     """Node of the trainer."""
@@ -161,7 +161,7 @@ class Plan:
         return sum(self.generators.values())
 
     def placement(self, *, named: bool) -> Placement:
-        """What `physai train --placement` takes.
+        """The plan as `physai train --placement` takes it.
 
         Args:
             named: whether nodes have names that Ray knows; else there is one, on which all is.

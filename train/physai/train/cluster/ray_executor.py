@@ -33,7 +33,7 @@ _TURN_S = 1.0
 
 @dataclass(frozen=True)
 class _Work:
-    """What an actor does."""
+    """Work of an actor."""
 
     which: int
     answer: Any
@@ -136,7 +136,7 @@ class RayExecutor:
             self._working[number] = _Work(which, answer, time.monotonic(), builds=worlds is not None)
 
     def _hand_over(self, which: int, number: int) -> Worlds | None:
-        """What an actor needs to know to step a generator's worlds; None if it has them."""
+        """Facts that an actor needs to step a generator's worlds; None if it has them."""
         before = self._holders.get(which)
         if before == number:
             return None
@@ -225,7 +225,7 @@ class RayExecutor:
 
     @says_whether_lost
     def state(self, which: int) -> Arrays:
-        """Where the worlds of a generator stand that has not been asked for a chunk yet.
+        """State of a generator's worlds before it has been asked for a chunk.
 
         Raises:
             GeneratorLostError: its process or computer died.

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class ScoringActor:
-    """What runs in an actor's process."""
+    """Content of an actor's process."""
 
     def __init__(self, scorer: Scorer) -> None:
         """Keeps the scorer."""

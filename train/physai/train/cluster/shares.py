@@ -1,4 +1,4 @@
-"""Which worlds each generator steps."""
+"""Worlds of each generator."""
 
 import itertools
 

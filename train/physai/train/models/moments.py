@@ -11,7 +11,7 @@ class Peers(Protocol):
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Number of elements."""
         ...
 
     def average(self, values: Tensor) -> None:

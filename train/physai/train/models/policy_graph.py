@@ -204,7 +204,7 @@ class ActionTerms(nn.Module):
                 )
 
     def origin(self, term: ActionTerm, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
-        """What an action of zero commands, shape (n, joints) or (joints,): the offset, or the last command."""
+        """Action of zero commands, shape (n, joints) or (joints,): the offset, or the last command."""
         if not term.kind.endswith("incremental"):
             return self.get_buffer(f"{term.target_name}_offset")
         last = state[last_memory(term.target_name)]

@@ -71,7 +71,7 @@ def answer_simulated(
 
 
 def rewards_by_file(segment: Segment, layout: Layout, reward: UserReward) -> Rewards:
-    """What a user's file says of each step of a segment, (T,); the number of a rubric is spread over its steps.
+    """Rewards by a user's file for each step of a segment, (T,); the number of a rubric is spread over its steps.
 
     Raises:
         UserRewardError: the file failed.

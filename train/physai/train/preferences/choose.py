@@ -1,4 +1,4 @@
-"""Which pairs of segments to ask about."""
+"""Choice of the pairs of segments to ask about."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -27,7 +27,7 @@ SEGMENTS_PER_PAIR = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """What was added to a database."""
+    """Segments that were added to a database."""
 
     segments: int
     pairs: int

@@ -1,4 +1,4 @@
-"""What preferences cannot buy: how much of the task a fine-tuned policy may lose, judged without exploration.
+"""Limit of the task's performance that a fine-tuned policy may lose, judged without exploration.
 
 While a policy learns, it is judged every few iterations on the same episodes as its reference. Where it lost half of
 what may be lost, the learned reward counts nothing until it does not, and half as much afterwards: the task is
@@ -26,7 +26,7 @@ CONFIRMING_SEED = SEED + 1
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint:
-    """How much of the task may be lost."""
+    """Share of the task that may be lost."""
 
     reward_loss: float = 0.1
     """Share of the reference's return."""
@@ -38,7 +38,7 @@ class Constraint:
         return Constraint(reward_loss=0.5 * self.reward_loss, success_loss=0.5 * self.success_loss)
 
     def excess(self, worth: Worth, reference: Worth) -> float:
-        """How much more than allowed is lost, as the greater share of return or successes; at most 0 if it is held."""
+        """Loss beyond what is allowed, as the greater share of return or successes; at most 0 if the limit is kept."""
         lost = (reference.episode_return - worth.episode_return) / max(abs(reference.episode_return), 1e-6)
         excess = lost - self.reward_loss
         if reference.success is not None:

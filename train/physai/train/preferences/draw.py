@@ -87,7 +87,7 @@ def _tapped(task: Task) -> tuple[Task, dict[str, _Tap]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What a policy did; T steps of N worlds."""
+    """Behaviour of a policy; T steps of N worlds."""
 
     qpos: Array
     critic: Array

@@ -37,7 +37,7 @@ TARGET_KL = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings:
-    """How a policy is fine-tuned."""
+    """Settings of fine-tuning."""
 
     iterations: int = 60
     seed: int = 0
@@ -53,7 +53,7 @@ class FinetuneSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldsElsewhere:
-    """What steps the worlds in place of the process that learns."""
+    """Stepper of the worlds in place of the process that learns."""
 
     open: Callable[[Task, RunTaskSource, TrainConfig], AbstractContextManager[Callable[[Learner], PlayedSource]]]
     """Has it at hand while a block runs: makes a trainer's source of rollouts."""
@@ -62,7 +62,7 @@ class WorldsElsewhere:
 
 
 class SeenSource(RunTaskSource):
-    """Where a task comes from whose critic sees what a person sees, in the process that steps its worlds, too."""
+    """Source of a task whose critic sees what a person sees, in the process that steps its worlds, too."""
 
     def load(self) -> Task:
         return with_seen(super().load())
@@ -70,7 +70,7 @@ class SeenSource(RunTaskSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Finetuned:
-    """What fine-tuning left."""
+    """Result of fine-tuning."""
 
     run: str
     reason: str
@@ -248,7 +248,7 @@ def _scale_seen(trainer: Trainer, model: RewardEnsemble, *, added: int) -> None:
 
 
 def change_line(tuned: Finetuned) -> str:
-    """What fine-tuning changed, without exploration, in one line."""
+    """Effect of fine-tuning, without exploration, in one line."""
     before, after = asdict(tuned.before), asdict(tuned.after)
     names = {"learned": "learned reward", "task": "task's reward", "taste": "taste"}
     lines = [
@@ -262,7 +262,7 @@ def change_line(tuned: Finetuned) -> str:
 
 
 def kept_line(tuned: Finetuned) -> str:
-    """Which policy was written, in one line."""
+    """The policy that was written, in one line."""
     if tuned.kept:
         return f"written: the policy of iteration {tuned.kept}, the most liked one that does the task well enough"
     return "written: the weights of the reference, for no policy that does the task well enough is liked more"

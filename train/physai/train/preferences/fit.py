@@ -203,7 +203,7 @@ def _scale(model: RewardEnsemble, inputs: Tensor) -> None:
 
 
 def _held_out(labels: Labels, share: float) -> Tensor:
-    """Which answers nothing is learned from, bool, (N,).
+    """Mask of the answers that are held out, bool, (N,).
 
     The segments decide, so that a pair stays held out in every later fit, and so do repetitions of it.
     """

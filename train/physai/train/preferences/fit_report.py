@@ -1,4 +1,4 @@
-"""What a fit of a reward model reached."""
+"""Report of a fit of a reward model."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +30,7 @@ class CalibrationBin:
 
 @dataclass(frozen=True, kw_only=True)
 class FitReport:
-    """What a fit reached."""
+    """Result of a fit."""
 
     answers: int
     """Answers learned from or held out: preferences and ties."""

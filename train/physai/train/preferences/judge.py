@@ -1,4 +1,4 @@
-"""What a policy is worth by the task's reward, by a taste and by a reward model, without exploration."""
+"""Worth of a policy by the task's reward, by a taste and by a reward model, without exploration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -26,7 +26,8 @@ class Labels:
 
 
 def pairs_of(labels: Labels, rows: Tensor) -> Tensor:
-    """Which pair of segments each of some answers is about, whatever the order of the two, numbered as they come, (n,).
+    """Number of the pair of segments that each of some answers is about, whatever the order of the two, as they come,
+    (n,).
 
     What is left out to judge a model must be left out with all answers to the same pair, of whichever rater.
     """
@@ -68,7 +69,7 @@ def labels_of(pairs: Sequence[Pair], answers: Sequence[Answer], rows: Mapping[in
 
 
 def told_apart(labels: Labels, worth: Sequence[float]) -> Tensor:
-    """How much more each first segment is worth, in standard deviations of the segments, (N,)."""
+    """Difference in worth of each first segment, in standard deviations of the segments, (N,)."""
     values = torch.tensor(worth, dtype=torch.float64)
     return ((values[labels.first] - values[labels.second]) / values.std().clamp(min=1e-6)).float()
 

@@ -36,7 +36,7 @@ FORESEEN = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Leash:
-    """How far fine-tuning may go from the reference."""
+    """Limit of the distance between the fine-tuned policy and the reference."""
 
     target_kl: float
     """Divergence per step that β aims at [nat]."""

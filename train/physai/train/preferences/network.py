@@ -18,7 +18,7 @@ TASK_WEIGHT_RATE = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """How a model is fitted."""
+    """Settings of a fit."""
 
     kind: Literal["auto", "linear", "network"] = "auto"
     """`linear` weighs numbers with names, `network` learns of all inputs; `auto` takes what predicts better the answers

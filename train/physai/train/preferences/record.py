@@ -1,4 +1,4 @@
-"""What a run that learned from preferences leaves in its folder."""
+"""Files of a run that learned from preferences."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -84,7 +84,7 @@ class Curve:
 def origin(
     store: PreferenceStore, fit: FitReport, *, reward_model: str, reference: str | None, raters: Collection[str] = ()
 ) -> Preferences:
-    """What a run states of the preferences that it learns from.
+    """Statement of the preferences that a run learns from.
 
     Args:
         store: the database.

@@ -59,7 +59,7 @@ class ScoringCollector:
         return self.source.diverged
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the worlds stand."""
+        """State of the worlds."""
         return self.source.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ class ScoringCollector:
         self.source.begin_beside(state)
 
     def liked(self, rollout: Rollout, played: Played, learned: Tensor | None) -> Tensor:
-        """What each step is paid, given its learned reward per second, (T, N); without one the cost of failures."""
+        """Pay of each step, given its learned reward per second, (T, N); without one the cost of failures."""
         reward = -self.cost * (rollout.done.bool() & ~played.cut)
         if learned is not None:
             rollout.reward_terms["preferences"] = float(learned.mean())
@@ -80,11 +80,11 @@ class ScoringCollector:
 
     @property
     def cost(self) -> float:
-        """What a failure costs now."""
+        """Cost of a failure now."""
         return self.failure_cost
 
     def paid(self, learned: Tensor) -> Tensor:
-        """What a learned reward is worth, both per second."""
+        """Worth of a learned reward, both per second."""
         return learned
 
 

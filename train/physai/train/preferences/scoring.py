@@ -1,4 +1,4 @@
-"""What scores steps and learns nothing while a policy is fine-tuned: the reward model, and the frozen reference."""
+"""Scorers that learn nothing while a policy is fine-tuned: the reward model, and the frozen reference."""
 
 import copy
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ class Reference:
         self._log_std = learner.ppo.log_std.detach().clone()
 
     def memory(self, worlds: int) -> Tensor:
-        """What a recurrent reference remembers before the first step, (N, hidden)."""
+        """Memory of a recurrent reference before the first step, (N, hidden)."""
         return torch.zeros(worlds, int(getattr(self._graph.actor, "state_size", 0)))
 
     @torch.no_grad()
     def means(self, raw_observation: Tensor, done: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """What it would have done, with its own statistics of observations.
+        """Means of its actions, with its own statistics of observations.
 
         Args:
             raw_observation: before normalisation, (T, N, O).

@@ -44,7 +44,7 @@ WHEN = (0.04, 0.08, 0.11, 0.15, 0.19, 0.23, 0.26, 0.3)
 
 @dataclass(frozen=True, kw_only=True)
 class ScratchSettings:
-    """How a policy is trained by preferences."""
+    """Settings of training by preferences."""
 
     labels: int = 200
     method: Method = "best"
@@ -55,7 +55,7 @@ class ScratchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScratchOutcome:
-    """What training by preferences left."""
+    """Result of training by preferences."""
 
     run: str
     reason: str
@@ -72,7 +72,7 @@ class ScratchOutcome:
 
 
 def schedule(labels: int, iterations: int) -> dict[int, int]:
-    """How many labels are asked before which iteration (from 0); their sum is `labels`."""
+    """Number of labels to ask before each iteration (from 0); their sum is `labels`."""
     first = min(labels, max(MIN_ANSWERS + 2, round(FIRST_SHARE * labels)))
     plan = {0: first}
     left = labels - first

@@ -124,7 +124,7 @@ def _named(run: str) -> str:
 
 
 def _part(trainer: Trainer) -> dict[str, Any]:
-    """What each rank has of its own."""
+    """Each rank's own part of a checkpoint."""
     return {
         "collector": trainer.collector.state_dict(),
         "pending": trainer.pending.state_dict() if trainer.pending else None,
@@ -144,7 +144,7 @@ def _state(trainer: Trainer, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def learner_state(learner: Learner, order: torch.Generator) -> dict[str, Any]:
-    """What a learner continues from; `order` draws its minibatches."""
+    """State from which a learner continues; `order` draws its minibatches."""
     return {
         **_learned(learner),
         "optimizer": learner.ppo.optimizer.state_dict(),
@@ -243,7 +243,7 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
 
 
 def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
-    """What each rank loads from the folder's checkpoint."""
+    """Part of the folder's checkpoint that each rank loads."""
     state = read_checkpoint(folder)
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
     require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
@@ -302,7 +302,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) 
 
 
 def _other_version(recorded: Mapping[str, str]) -> str:
-    """What to add to a mismatch if another physai made the run; its tasks and robots may differ."""
+    """Addition to a mismatch if another physai made the run; its tasks and robots may differ."""
     here, then = metadata.version("physai-sdk"), recorded.get("version.physai-sdk", "an unknown version")
     return "" if here == then else f"\nthe run was trained with physai-sdk {then}, this is {here}"
 

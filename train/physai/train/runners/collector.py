@@ -18,7 +18,9 @@ from physai.train.runners.distributed import Ranks
 
 
 class Learner(nn.Module):
-    """What learning changes: the policy graph, PPO's critic and exploration around it, the critic's normaliser."""
+    """Parameters that learning changes: the policy graph, PPO's critic and exploration around it, the critic's
+    normaliser.
+    """
 
     def __init__(self, graph: PolicyGraph, ppo: PPO, critic_normaliser: Normaliser) -> None:
         """Holds the three together so that they are copied together."""
@@ -42,7 +44,7 @@ class Learner(nn.Module):
 
 @dataclass(frozen=True)
 class Share:
-    """Which of a run's worlds somebody steps: those from `first` on."""
+    """A share of a run's worlds: those from `first` on."""
 
     first: int
     all: int
@@ -51,7 +53,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Played:
-    """What steps left besides the columns of the rollout; T steps of N worlds, C critic inputs."""
+    """Results of steps besides the columns of the rollout; T steps of N worlds, C critic inputs."""
 
     outcomes: Tensor
     """1 for success, 0 for failure, -1 where nothing was judged, (T, N)."""
@@ -68,7 +70,7 @@ class Played:
 
 
 class Scorer(Protocol):
-    """What scores steps for a trainer, in whatever process: scores follow from columns and memory alone."""
+    """Scorer of a trainer's steps, in whatever process: scores follow from columns and memory alone."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ class Scorer(Protocol):
         ...
 
     def memory(self, worlds: int) -> Tensor:
-        """What it remembers of as many worlds before their first step, (N, hidden)."""
+        """Its memory of as many worlds before their first step, (N, hidden)."""
         ...
 
     def score(self, columns: Mapping[str, Tensor], memory: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -97,7 +99,7 @@ class Scoring:
         return cls(scorer, scorer.memory(worlds))
 
     def scored(self, rollout: Rollout, played: Played) -> Played:
-        """What was played, with the scores of the steps."""
+        """The played steps with their scores."""
         columns = {name: getattr(rollout, name) for name in self.scorer.columns}
         scores, self.memory = self.scorer.score(columns, self.memory)
         return replace(played, scores=scores)
@@ -105,7 +107,7 @@ class Scoring:
 
 @dataclass
 class Playing:
-    """What `Played` is made of, while the steps are played."""
+    """Lists from which `Played` is made, while the steps are played."""
 
     noise: Tensor
     """Exploration of each step, standard normal, (T, N, A)."""
@@ -258,7 +260,7 @@ class Collector:
         self.now = result
 
     def end(self, playing: Playing) -> Played:
-        """What the steps left."""
+        """Results of the steps."""
         last_critic = as_tensor(self.now.critic)
         return Played(
             outcomes=playing.outcomes,
@@ -305,7 +307,7 @@ class Collector:
         return periods
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the worlds and their policy's memory stand; tensors only."""
+        """State of the worlds and of their policy's memory; tensors only."""
         return {
             "environment": as_tensors(self.env.snapshot()),
             "memory": self.memory,
@@ -334,7 +336,7 @@ class Collector:
         self.now = self.env.reset()
 
     def _load_shared(self, state: dict[str, Any]) -> None:
-        """What is equal on all ranks."""
+        """Loads the part that is equal on all ranks."""
         self.generator.set_state(state["generator"])
         self.judged = state["judged"][-self._all :]
         self.env.curriculum = float(state["curriculum"])

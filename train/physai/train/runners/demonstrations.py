@@ -59,7 +59,7 @@ def joined(parts: Sequence[Demonstrations]) -> Demonstrations:
 
 @dataclass(frozen=True, kw_only=True)
 class Cloned:
-    """What a network took over from recordings."""
+    """Result of learning from recordings."""
 
     samples: int
     error: float

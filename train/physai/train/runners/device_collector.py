@@ -164,7 +164,7 @@ class DeviceCollector:
             self.env.set_curriculum(progress)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the worlds and their policy's memory stand; tensors only."""
+        """State of the worlds and of their policy's memory; tensors only."""
         return {
             "environment": self.env.snapshot(),
             "memory": self._memory,
@@ -176,7 +176,7 @@ class DeviceCollector:
         }
 
     def _now_by_name(self) -> dict[str, Tensor]:
-        """What the next step starts from; a sensor field and a command field may have the same name."""
+        """Inputs of the next step; a sensor field and a command field may have the same name."""
         sensors = {f"sensors/{name}": value for name, value in self._now.sensors.items()}
         commands = {f"commands/{name}": value for name, value in self._now.commands.items()}
         return {"critic": self._now.critic, **sensors, **commands}
@@ -198,7 +198,7 @@ class DeviceCollector:
         self._now = self.env.reset()
 
     def _load_shared(self, state: dict[str, Any]) -> None:
-        """What is equal on all ranks."""
+        """Loads the part that is equal on all ranks."""
         self._curriculum, self.success = float(state["curriculum"]), float(state["success"])
         self.begun = int(state["begun"])
         self.env.set_curriculum(self._curriculum)

@@ -1,4 +1,4 @@
-"""Where a run learns and which engine steps its worlds."""
+"""Choice of the device on which a run learns and of the engine that steps its worlds."""
 
 import importlib.util
 import os

@@ -122,14 +122,14 @@ class Ranks:
         return bool(self.stack(torch.tensor(flag)).any())
 
     def first(self, compute: Callable[[], T]) -> T:
-        """What the first rank computes; the others wait for it. If it fails, it alone says why."""
+        """Result of the first rank; the others wait for it. If it fails, it alone says why."""
         value = [compute()] if self.leads else [None]
         if self.size > 1:
             self._exchange(dist.broadcast_object_list, value, src=0, group=self._group)
         return cast(T, value[0])
 
     def first_here_first(self, build: Callable[[], T]) -> T:
-        """What each rank builds, the first one of each computer before the others, which find what it left on disk."""
+        """Result of each rank, the first one of each computer before the others, which find what it left on disk."""
         built = build() if self.local_rank == 0 else None
         self.any(False)
         return build() if built is None else built

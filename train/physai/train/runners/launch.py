@@ -53,7 +53,7 @@ class _Rank:
         self._process.wait()
 
     def how(self) -> str:
-        """How the process ended, with the last line that it wrote to its standard error."""
+        """Description of the process's end, with the last line that it wrote to its standard error."""
         code = self.ended or 0
         text = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         with self._errors.open("rb") as file:

@@ -46,7 +46,7 @@ _LOCK_FILE = ".lock"
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
 class RunTaskSource(TaskSource):
-    """Where a run's task comes from."""
+    """Source of a run's task."""
 
     twin: str | None = None
     """Absolute path of the calibrated twin it was trained in."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class IterationStats:
-    """What one iteration did."""
+    """Statistics of one iteration."""
 
     iteration: int
     env_steps: int
@@ -138,7 +138,7 @@ def empty_rollout(graph: PolicyGraph, task: Task, config: TrainConfig, device: t
 
 
 class RolloutSource(Protocol):
-    """What collects rollouts for a trainer: `Collector`, `DeviceCollector`, or generators on other computers."""
+    """Collector of a trainer's rollouts: `Collector`, `DeviceCollector`, or generators on other computers."""
 
     learner: Learner
     """The copy that acts."""
@@ -158,7 +158,7 @@ class RolloutSource(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the worlds and their policy's memory stand; tensors only."""
+        """State of the worlds and of their policy's memory; tensors only."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ CUT_OFF = "stopped by a signal; such a run cannot be continued"
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How a run ended."""
+    """Result of a run."""
 
     iterations: int
     env_steps: int
@@ -220,7 +220,7 @@ def _loop(
 
 
 def record_of(outcome: TrainingOutcome) -> Outcome:
-    """What a run folder keeps of how its last session ended."""
+    """Record of the last session's end for a run folder."""
     return Outcome(
         reason=outcome.reason,
         interrupted=outcome.interrupted,

@@ -1,4 +1,4 @@
-"""What a run folder says about how its run went: outcome and progress. Needs no torch."""
+"""Outcome and progress of a run, from its folder. Needs no torch."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ _Number = Annotated[float, Field(ge=0.0)]
 
 
 class Outcome(Frozen):
-    """How a session of a run ended; written at its end, removed when the run is continued."""
+    """Result of a session of a run; written at its end, removed when the run is continued."""
 
     format_version: Literal[1] = 1
     reason: Annotated[str, Field(max_length=1000)]
@@ -105,7 +105,7 @@ def save_outcome(folder: Path, outcome: Outcome) -> None:
 
 
 def load_outcome(folder: Path) -> Outcome | None:
-    """How the last session of a run ended; None if it has not.
+    """Result of a run's last session; None if it has not ended.
 
     Raises:
         CheckpointError: the file is damaged.

@@ -45,7 +45,7 @@ STARTED_STD = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Imitation:
-    """What the network took over."""
+    """Result of learning from a teacher."""
 
     samples: int
     error: float
@@ -125,7 +125,9 @@ def _let_critic_catch_up(trainer: Trainer) -> None:
 def _played(
     task: Task, graph: PolicyGraph, teacher: OnnxPolicy, *, seed: int, training: bool, own: bool = False
 ) -> tuple[Demonstrations, float | None]:
-    """What was seen, the teacher's answers, the share of successes; with `own` the network plays, not the teacher."""
+    """Observations, the teacher's answers, and the share of successes; with `own` the network plays, not the
+    teacher.
+    """
     env = Environment(task, WORLDS, seed=seed, training=training)
     episode = round(task.episode_length_s / task.contract.timing.control_dt)
     generator = seeded(seed)

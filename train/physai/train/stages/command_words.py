@@ -39,7 +39,7 @@ _TASK_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 def word_problems(words: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the words after `physai`, one sentence each."""
+    """Problems of the words after `physai`, one sentence each."""
     verb = words[0]
     if verb not in VERBS:
         yield f"no stage runs {verb!r}; the verbs of stages are {', '.join(VERBS)}"

@@ -122,7 +122,7 @@ class RayCluster(_Object):
 
 
 class RayJobSpec(_Object):
-    """What a RayJob runs."""
+    """Specification of a RayJob."""
 
     entrypoint: str
     shutdownAfterJobFinishes: Literal[True] = True  # noqa: N815
@@ -150,7 +150,7 @@ class RayJob(_Object):
 
 @dataclass(frozen=True, kw_only=True)
 class KubeRayOptions:
-    """What a workflow file does not say about the cluster."""
+    """Facts about the cluster that a workflow file does not state."""
 
     claim: str
     """PersistentVolumeClaim with the folder of the workflow file, in which results are kept, too."""

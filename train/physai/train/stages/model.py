@@ -67,7 +67,7 @@ class Image(_Record):
 
 
 class Resources(_Record):
-    """What a stage, or a member of a gang, occupies while it runs."""
+    """Resources that a stage, or a member of a gang, occupies while it runs."""
 
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     gpus: Annotated[int, Field(ge=0, le=64)] = 0

@@ -57,7 +57,7 @@ class Group(_Object):
 
 
 class ResourceSpec(_Object):
-    """What a task occupies."""
+    """Resources that a task occupies."""
 
     cpu: int
     gpu: int
@@ -83,7 +83,7 @@ class Document(_Object):
 
 @dataclass(frozen=True, kw_only=True)
 class OsmoOptions:
-    """What a workflow file does not say about the cluster."""
+    """Facts about the cluster that a workflow file does not state."""
 
     storage: str
     """URL of a folder in an object store: `inputs` in it is the folder of the workflow file, `outputs` gets results."""

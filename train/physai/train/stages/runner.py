@@ -23,7 +23,7 @@ _LOG_TAIL = 400
 
 @dataclass(frozen=True, kw_only=True)
 class StageReport:
-    """What became of a stage."""
+    """Result of a stage."""
 
     stage: str
     state: Literal["cached", "done", "failed", "skipped"]

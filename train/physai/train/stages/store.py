@@ -108,7 +108,7 @@ class Store:
         return self.folder / "logs" / f"{stage}.log"
 
     def output(self, key: str, path: str) -> Path:
-        """Where an output of a result is."""
+        """Path of an output of a result."""
         return self._cache / key / OUTPUTS_FOLDER / path
 
     def find(self, key: str, stage: Stage) -> Result | None:

@@ -28,7 +28,7 @@ State: TypeAlias = Literal["waiting", "unfinished", "ended", "stopped", "failed"
 
 
 class Base(Frozen):
-    """What all trials of a sweep have in common."""
+    """Settings that all trials of a sweep share."""
 
     task: Annotated[str, Field(max_length=4096)]
     robot: Annotated[str, Field(max_length=4096)] | None = None
@@ -150,7 +150,7 @@ class SweepFolder:
             _write(self.path / STATE_FILE, self.state)
 
     def state_of(self, trial: Trial) -> State:
-        """How far a trial has come."""
+        """Progress of a trial."""
         if trial.name in self.state.failed:
             return "failed"
         if trial.name in self.state.stopped:

@@ -65,7 +65,7 @@ Point: TypeAlias = dict[str, str]
 
 
 class Distribution(Frozen):
-    """Where the values of one setting are drawn from: one of four kinds."""
+    """Distribution of the values of one setting: one of four kinds."""
 
     choice: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MAX_CHOICES)] | None = None
     """These values, equally likely."""
@@ -122,7 +122,7 @@ def _written(value: float, low: float, high: float) -> str:
 
 
 class Budget(Frozen):
-    """How long a trial trains at most."""
+    """Longest training of a trial."""
 
     iterations: Annotated[int, Field(ge=1, le=MAX_NUMBER)] | None = None
     """Updates."""

@@ -1,4 +1,4 @@
-"""What a sweep found: a row per trial, points in order, and the best run."""
+"""Results of a sweep: a row per trial, points in order, and the best run."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ CSV_FILE = "results.csv"
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How one trial ended."""
+    """Result of one trial."""
 
     trial: Trial
     state: State

@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOrder:
-    """What a worker needs to train a trial."""
+    """Inputs of a worker that trains a trial."""
 
     name: str
     run: str
@@ -63,7 +63,7 @@ class TrialOrder:
 
 @dataclass(frozen=True)
 class Report:
-    """How a trial stands."""
+    """Progress report of a trial."""
 
     time: float
     """In the unit of the budget; 0 before the first iteration."""

@@ -115,7 +115,9 @@ class TeamTrainer:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What a trainer of the same team and settings continues from bit for bit; tensors, numbers and text only."""
+        """State from which a trainer of the same team and settings continues bit for bit; tensors, numbers and text
+        only.
+        """
         members = {
             name: {
                 **learner_state(learner, self._orders[name]),

@@ -42,7 +42,7 @@ Catalogue = Callable[[str], tuple[Parameter, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What all fits of a choice share."""
+    """Inputs that all fits of a choice share."""
 
     robot: Robot
     catalogue: Catalogue

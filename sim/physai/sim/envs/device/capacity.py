@@ -1,4 +1,4 @@
-"""How much memory MuJoCo Warp needs for a task's contacts: measured once per machine, or set by hand."""
+"""Memory that MuJoCo Warp needs for a task's contacts: measured once per machine, or set by hand."""
 
 import importlib.metadata
 import json
@@ -197,7 +197,7 @@ def store(task: Task, capacities: Capacities) -> Path:
 
 
 def stored(task: Task) -> Capacities | None:
-    """What is kept for a task; None if nothing is, or it is damaged."""
+    """The stored capacities of a task; None if there are none, or they are damaged."""
     with suppress(OSError, ValidationError):
         data = read_plain(_path(task), limit=_MAX_BYTES)
         return Capacities.model_validate_json(data) if len(data) <= _MAX_BYTES else None

@@ -62,7 +62,7 @@ class DeviceSensors:
             self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._step_dt, seeds, column=0), self._lag))
 
     def live(self) -> dict[str, torch.Tensor]:
-        """What a restart needs, first axis the world."""
+        """Arrays that a restart needs, first axis the world."""
         state = {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
         return state | {"positions": self._positions.swapaxes(0, 1), "smooth": self._smooth}
 
@@ -137,7 +137,7 @@ class DeviceDelay:
             self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._physics_dt, seeds, 1), self._lag))
 
     def live(self) -> dict[str, torch.Tensor]:
-        """What a restart needs, first axis the world."""
+        """Arrays that a restart needs, first axis the world."""
         return {"past": self._past.swapaxes(0, 1), "lag": self._lag}
 
     def advance(self, targets: Sequence[torch.Tensor]) -> None:

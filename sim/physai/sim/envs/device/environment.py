@@ -30,7 +30,7 @@ _OWN_STATE = ("_seeds", "_episode", "_step", "_command_age", "_held", "_target",
 
 @dataclass(kw_only=True)
 class DeviceStep:
-    """What one control period brought; first axis the world. No later step overwrites them."""
+    """Results of one control period; first axis the world. No later step overwrites them."""
 
     sensors: dict[str, Tensor]
     """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""

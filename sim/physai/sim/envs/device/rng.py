@@ -51,7 +51,7 @@ def seeds_from(seeds: rng.Seeds, device: torch.device | str) -> Seeds:
 
 
 def base_of(seed: int) -> int:
-    """What the episodes of an environment's seed have in common."""
+    """Part of the seeds that all episodes of an environment share."""
     return int(rng.mix(np.array([seed & _MASK], np.uint64) + rng.GOLDEN)[0])
 
 

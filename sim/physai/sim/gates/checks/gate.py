@@ -132,7 +132,7 @@ class Context:
 
     @property
     def examined(self) -> ExamSubject:
-        """What an exam is opened for.
+        """Subject that an exam is opened for.
 
         Raises:
             PolicyError: the policy is malformed.

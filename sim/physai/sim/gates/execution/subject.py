@@ -107,7 +107,7 @@ class ValidationSubject:
 
 
 def stated_preferences(arms: Mapping[Arm, bytes], *, source: str) -> Preferences | None:
-    """What the policy under test states of preferences, after checking that the reference is the one that it names.
+    """Preferences that the policy under test states, after checking that the reference is the one that it names.
 
     Args:
         arms: ONNX files by role.

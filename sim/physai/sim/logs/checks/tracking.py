@@ -93,7 +93,9 @@ def _gain(time: Array, command: Array, measured: Array) -> float | None:
 
 
 def _unit(gain: float, series: str, *, prismatic: bool) -> tuple[str, str]:
-    """What a command is in, and the entry of the column map that says so; empty if no unit has that ratio."""
+    """Unit that a command seems to have, and the entry of the column map that declares it; empty if no unit has that
+    ratio.
+    """
     for ratio, words, position, speed in _RATIOS:
         advice = position if series == "joint_pos" else speed
         if advice and prismatic is (words == "in millimetres") and abs(abs(gain) / ratio - 1.0) <= 0.1:

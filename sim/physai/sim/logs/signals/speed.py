@@ -1,4 +1,4 @@
-"""How the recorded readings of a joint come about: steps of the encoder, and speeds that the robot computes."""
+"""Model of a joint's recorded readings: steps of the encoder, and speeds that the robot computes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -33,7 +33,7 @@ Kind = Literal["measured", "backward", "central"]
 
 @dataclass(frozen=True)
 class Speed:
-    """How a recorded speed comes about."""
+    """Model of a recorded speed."""
 
     kind: Kind = "measured"
     """`backward` or `central`: the difference of the position, (q(i) - q(i - k))/(t(i) - t(i - k)), at its end or in

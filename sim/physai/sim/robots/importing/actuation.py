@@ -39,7 +39,7 @@ _POSES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Servos:
-    """What the user wants of the servos."""
+    """Servos as the user wants them."""
 
     kp: float | None = None
     """Stiffness of all joints; None to compute it per joint."""
@@ -58,7 +58,7 @@ class Servos:
 
 @dataclass(frozen=True, kw_only=True)
 class Joint:
-    """What is known of one joint."""
+    """Facts about one joint."""
 
     name: str
     slides: bool

@@ -91,7 +91,7 @@ class UrdfMeshes:
             meshes |= {name: collada.turned(meshes[name], axis) for name, axis in tilted.items()}
 
     def read(self, filename: str) -> bytes | None:
-        """What `read_urdf` asks for."""
+        """Content of a file that `read_urdf` asks for."""
         if filename not in self._given:
             self._given[filename] = self._ready.get(filename) or self._read(filename)
         return self._given[filename]
@@ -209,7 +209,7 @@ def _short(error: Exception) -> str:
 
 
 def mesh_problem(mesh: mujoco.MjsMesh, content: bytes, file: str) -> str:
-    """What MuJoCo says of a mesh by itself, whose file has another name and content; empty if it compiles."""
+    """MuJoCo's complaint about a mesh by itself, whose file has another name and content; empty if it compiles."""
     alone = mujoco.MjSpec()
     alone.assets = {file: content}
     alone.add_mesh(name="mesh", file=file, scale=mesh.scale, inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL)

@@ -61,7 +61,7 @@ def turned(mesh: Any, axis: str) -> Any:
 
 
 def placed(mesh: Any, axis: str, link: Element, shape: Element) -> Placed | None:
-    """Where a mesh is in its link; None if the link has no centre of mass to compare it with."""
+    """Placement of a mesh in its link; None if the link has no centre of mass to compare it with."""
     inertial = link.find("inertial")
     if inertial is None:
         return None

@@ -1,4 +1,4 @@
-"""What an import decided for its user, who can read it and decide otherwise."""
+"""Decisions that an import made for its user, who can read them and decide otherwise."""
 
 from dataclasses import asdict, dataclass, field
 

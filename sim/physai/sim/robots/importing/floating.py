@@ -1,4 +1,4 @@
-"""What a robot with a floating base needs beside its own file: shapes that touch the floor, a height, an IMU."""
+"""Additions to a robot with a floating base: shapes that touch the floor, a height, an IMU."""
 
 import math
 

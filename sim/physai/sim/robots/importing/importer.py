@@ -53,7 +53,7 @@ _LEG = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """What the user decides instead of the importer."""
+    """Decisions that the user takes out of the importer's hands."""
 
     end_effector: str | None = None
     servos: Servos = field(default_factory=Servos)

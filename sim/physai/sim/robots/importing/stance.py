@@ -60,7 +60,7 @@ def standing_pose(model: mujoco.MjModel) -> Array | None:
 
 
 def toppling_stiffness(model: mujoco.MjModel, qpos: Array) -> dict[int, float]:
-    """How stiff each joint of two legs has to be to carry the robot like a pole on its foot [N·m/rad].
+    """Stiffness that each joint of two legs needs to carry the robot like a pole on its foot [N·m/rad].
 
     m g h (1 - a_z²) for each of the two legs, times `TOPPLING`, with the height h of the centre of mass above the joint
     and its axis a; a vertical axis carries nothing.
@@ -88,7 +88,7 @@ def toppling_stiffness(model: mujoco.MjModel, qpos: Array) -> dict[int, float]:
 
 
 def _off_balance(model: mujoco.MjModel, qpos: Array, feet: tuple[Foot, ...]) -> float:
-    """How far the feet have to move forward, so that the robot settles over their middle [m].
+    """Distance by which the feet have to move forward, so that the robot settles over their middle [m].
 
     Ankles that are s times as stiff as gravity let a lever d of the centre of mass grow to d s / (s - 1).
     """
@@ -159,5 +159,5 @@ def _limits(model: mujoco.MjModel, joints: Sequence[int]) -> tuple[Array, Array]
 
 
 def _point(data: mujoco.MjData, foot: Foot) -> Array:
-    """Where the foot touches the floor, or the centre of a spherical one, in the world frame [m]."""
+    """Contact point of a foot with the floor, or the centre of a spherical one, in the world frame [m]."""
     return data.xpos[foot.body] + data.xmat[foot.body].reshape(3, 3) @ np.array(foot.point) - [0, 0, foot.radius]

@@ -26,7 +26,7 @@ def repair_shapes(root: Element, decisions: Decisions) -> None:
 
 
 def _problem(shape: Element) -> str:
-    """What is wrong with a shape; empty if nothing is."""
+    """The problem of a shape; empty if there is none."""
     geometry = shape.find("geometry")
     kinds = [] if geometry is None else list(geometry)
     if not kinds:

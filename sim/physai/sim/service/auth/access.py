@@ -1,4 +1,4 @@
-"""Who may do what: tokens with scopes, and on loopback protection from web pages of other sites."""
+"""Access control: tokens with scopes, and on loopback protection from web pages of other sites."""
 
 import ipaddress
 import math
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who sent a request."""
+    """Sender of a request."""
 
     name: str
     scope: Scope
@@ -62,7 +62,7 @@ class Access:
         self._cache: dict[str, tuple[float, Identity]] = {}
 
     def identify(self, connection: HTTPConnection) -> Identity:
-        """Who sent this request.
+        """Sender of this request.
 
         Raises:
             ProblemError: the token is missing or invalid, a page of another site sent the request, or there were too
@@ -175,7 +175,7 @@ def is_loopback(host: str) -> bool:
 
 
 def identify(connection: HTTPConnection) -> Identity:
-    """Who sent a request to the application; see `Access.identify`."""
+    """Sender of a request to the application; see `Access.identify`."""
     access: Access = connection.app.state.access
     return access.identify(connection)
 

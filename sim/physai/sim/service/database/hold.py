@@ -52,7 +52,9 @@ class StoreHold(ABC):
         self._trouble = ""
 
     def trouble(self) -> str:
-        """Which other service has the lock; empty if this one has it, or cannot know because the database is away."""
+        """The other service that has the lock; empty if this one has it, or cannot know because the database is
+        away.
+        """
         return self._trouble
 
     def take(self, patience_s: float) -> None:

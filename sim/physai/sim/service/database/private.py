@@ -1,4 +1,4 @@
-"""What a service keeps to itself: keys and locks in the folders of jobs, its database and its log."""
+"""Private files of a service: keys and locks in the folders of jobs, its database and its log."""
 
 import contextlib
 import os

@@ -89,7 +89,7 @@ class EntryRow(Base):
 
 
 class InstallationRow(Base):
-    """What one flash reported of one robot; added and at last deleted, never changed."""
+    """One flash of one robot as it was reported; added and at last deleted, never changed."""
 
     __tablename__ = "installations"
     __table_args__ = (Index("installations_by_unit", "unit", "id"),)

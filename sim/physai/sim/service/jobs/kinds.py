@@ -49,7 +49,7 @@ Robot = Annotated[
 
 
 class JobSpec(BaseModel):
-    """What a job is told; unknown keys are refused."""
+    """Options of a job; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

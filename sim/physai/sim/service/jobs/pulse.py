@@ -14,7 +14,7 @@ def beat() -> None:
 
 
 class Pulse:
-    """What the parent hears of a worker process."""
+    """Signs of life of a worker process, for its parent."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         """Listens to the worker's standard output."""

@@ -1,4 +1,4 @@
-"""Who changed what, and who was refused, in the database."""
+"""Record of changes and refusals, with their authors, in the database."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Where the lines about requests go."""
+"""Destinations of the lines about requests."""
 
 import logging
 from io import TextIOWrapper

@@ -1,4 +1,4 @@
-"""What Prometheus reads about sessions and jobs, counted at the moment it asks."""
+"""Metrics of sessions and jobs for Prometheus, counted at the moment it asks."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""What an OpenEnv client steps: a session behind the protocol's reset, step and state.
+"""Episodes of an OpenEnv client: a session behind the protocol's reset, step and state.
 
 Three profiles serve each task: `single`, one world with plain JSON; `batch`, many worlds with base64 arrays; and
 `skills`, one world behind named tools for language-model agents.
@@ -51,7 +51,7 @@ def open_episode(manager: SessionManager, task: str, profile: Profile, *, worlds
 
 
 def state(episode: Episode) -> Message:
-    """What the protocol's `state` returns."""
+    """The protocol's `state`."""
     session = episode.session
     return {
         "episode_id": session.identifier,

@@ -38,7 +38,7 @@ class GivenAnswer(BaseModel):
 
 
 class Undo(BaseModel):
-    """Which answer to take back."""
+    """Identity of the answer to take back."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -60,7 +60,7 @@ def _require_own(caller: Identity, rater: str) -> None:
 
 @contextmanager
 def _refusals(status: int, code: str) -> Generator[None]:
-    """What a store refuses as an answer of this status; a database that cannot be used now is 503, and sent again."""
+    """Answers a store's refusals with this status; a database that cannot be used now is 503, and sent again."""
     try:
         yield
     except DatabaseError as error:
@@ -92,7 +92,7 @@ def preference_routes(database: Path | None, robot: Path | None) -> APIRouter:
 
 
 def _add_motions(router: APIRouter, store: PreferenceStore, robot: Path | None) -> None:
-    """What a page draws."""
+    """Adds the data that a page draws."""
     model = drawn_model(store.layout, robot)
     shapes = scene(model)
     # MuJoCo's data is not for several threads at once, and neither are readers' pictures urgent.
@@ -113,7 +113,7 @@ def _add_motions(router: APIRouter, store: PreferenceStore, robot: Path | None) 
 
 
 def _add_questions(router: APIRouter, store: PreferenceStore) -> None:
-    """What a page asks and is told."""
+    """Adds a page's questions and its answers to them."""
 
     @router.get("/rater")
     def get_rater(caller: Caller) -> dict[str, str | None]:

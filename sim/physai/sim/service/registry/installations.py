@@ -1,4 +1,4 @@
-"""What robots run, as reported by those who flash them: a log, and what follows from it for each unit.
+"""Installations on robots, as reported by those who flash them: a log, and what follows from it for each unit.
 
 A report is the word of whoever holds a token, not the robot's: a robot may have gone back since, or run something else.
 """

@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 
 class Registry:
-    """What was registered; an entry is found by its hash and never changes."""
+    """Registered entries; each is found by its hash and never changes."""
 
     def __init__(self, engine: Engine, blobs: BlobStore) -> None:
         self._engine = engine

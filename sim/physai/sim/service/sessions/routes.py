@@ -108,7 +108,7 @@ def session_routes(manager: SessionManager, executor: Executor, *, robot_path: C
 
     @router.get("/{identifier}", dependencies=[requires("read")])
     async def get_session(identifier: str) -> dict[str, Any]:
-        """What a session simulates and which arrays its steps take and return."""
+        """Task of a session, and the arrays that its steps take and return."""
         return manager.get(identifier).describe()
 
     @router.delete("/{identifier}", status_code=204, dependencies=may_run)

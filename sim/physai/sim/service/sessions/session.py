@@ -103,7 +103,7 @@ class Session:
         return self._held is not None
 
     def describe(self) -> Message:
-        """What clients may know of the session without its token."""
+        """Facts about the session for clients without its token."""
         return {
             "id": self.identifier,
             "task": self.options.task,

@@ -1,4 +1,4 @@
-"""What a session steps: worlds of a task, behind arrays by name."""
+"""Worlds of a session: a task's, behind arrays by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ ENGINE_ERRORS = (mujoco.FatalError, SimulationError)
 
 @dataclass(frozen=True, kw_only=True)
 class WorldsOptions:
-    """Which worlds a session asks for."""
+    """Worlds that a session asks for."""
 
     task: str
     """Name of a built-in task."""

@@ -1,4 +1,4 @@
-"""How the worlds of a session moved, as files that other programs open: MCAP for Foxglove, OpenUSD for Omniverse."""
+"""Motion of a session's worlds, as files that other programs open: MCAP for Foxglove, OpenUSD for Omniverse."""
 
 import threading
 from collections import deque
@@ -59,7 +59,7 @@ class MotionRecorder:
             self._count += 1
 
     def moments(self) -> list[Moment]:
-        """What is kept, oldest first."""
+        """The kept moments, oldest first."""
         with self._lock:
             return list(self._moments)
 
@@ -95,7 +95,7 @@ def scene_update(model: mujoco.MjModel) -> SceneUpdate:
 
 
 def transforms(model: mujoco.MjModel, poses: BodyPoses, moment: Moment) -> FrameTransforms:
-    """Where all bodies are in the world."""
+    """Poses of all bodies in the world."""
     positions, orientations = poses.at(moment.qpos)
     stamp = Timestamp.from_epoch_secs(moment.time)
     return FrameTransforms(

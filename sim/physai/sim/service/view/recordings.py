@@ -26,7 +26,7 @@ MAX_MOMENTS = 60_000
 
 
 class Record(Strict):
-    """How much to keep."""
+    """Amount to keep."""
 
     seconds: Annotated[float, Field(gt=0.0, le=MAX_SECONDS)] = 60.0
 
@@ -92,7 +92,7 @@ def recording_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/{identifier}/recording.{suffix}", response_class=FileResponse)
     async def download(identifier: str, suffix: Format, token: Token) -> FileResponse:
-        """What was recorded, as MCAP for Foxglove or as an OpenUSD stage."""
+        """The recording, as MCAP for Foxglove or as an OpenUSD stage."""
         session = manager.use(identifier, token)
         folder = tempfile.TemporaryDirectory(prefix="physai-recording-")
         path = Path(folder.name) / f"{session.options.task}.{suffix}"

@@ -23,7 +23,7 @@ PAUSE_S = 1.0
 
 
 class OpenReplay(Strict):
-    """What is shown."""
+    """An open replay and its view."""
 
     jobs: Annotated[list[Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=4)]
     """Jobs of kind `play` that have succeeded, all of one task."""
@@ -48,11 +48,11 @@ class Replay:
         return True
 
     def positions(self) -> npt.NDArray[np.float64]:
-        """Where all worlds are now; the shorter motions wait for the longest."""
+        """Positions of all worlds now; the shorter motions wait for the longest."""
         return self.at((time.monotonic() - self._start) % self._length_s)
 
     def at(self, seconds: float) -> npt.NDArray[np.float64]:
-        """Where all worlds are at a time since the beginning [s], shape (worlds, nq)."""
+        """Positions of all worlds at a time since the beginning [s], shape (worlds, nq)."""
         rows = [qpos[max(0, np.searchsorted(times, seconds, "right") - 1)] for times, qpos in self._motions]
         return np.array(rows)
 

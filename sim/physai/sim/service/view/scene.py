@@ -1,4 +1,4 @@
-"""What a viewer draws of a model: triangles that move with bodies."""
+"""Drawing of a model for a viewer: triangles that move with bodies."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which sessions are looked at, and by whom: views begin on request and end when nobody looks."""
+"""Views of sessions and their viewers: a view begins on request and ends when nobody looks."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ WORLDS = 9
 
 
 class Source(Protocol):
-    """What a view shows."""
+    """Subject of a view."""
 
     @property
     def model(self) -> mujoco.MjModel:
-        """What is drawn, once for each world."""
+        """The drawn model, once for each world."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class SessionSource:
         return self.manager.peek(self.session.identifier) is self.session
 
     def positions(self) -> npt.NDArray[np.float64]:
-        """Where the worlds are now."""
+        """Positions of the worlds now."""
         return self.session.positions(WORLDS)
 
 
@@ -177,5 +177,5 @@ def _stop(view: View) -> None:
 
 
 def missing(error: ModuleNotFoundError) -> ProblemError:
-    """What is answered where an optional package is not installed."""
+    """Answer where an optional package is not installed."""
     return ProblemError(503, "missing-extra", f"the service lacks {error.name}; install 'physai-sdk[viewers]' there")

@@ -1,4 +1,4 @@
-"""Where attempts at stages run."""
+"""Places at which attempts at stages run."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How an attempt ended."""
+    """Result of an attempt."""
 
     stage: str
     code: int = 0

@@ -1,4 +1,6 @@
-"""What runs on the nodes of a Ray cluster: one attempt at a stage, and a look at whether a node can run any."""
+"""Functions that run on the nodes of a Ray cluster: one attempt at a stage, and a look at whether a node can run
+any.
+"""
 
 import socket
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ QUESTION = "question"
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a node says about itself."""
+    """Facts that a node reports about itself."""
 
     host: str
     version: str

@@ -11,7 +11,7 @@ from physai.train.stages.workflow_file import WorkflowError
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What stages that run at the same time may occupy together."""
+    """Resources that stages that run at the same time may occupy together."""
 
     cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     gpus: int = field(default_factory=lambda: len(list(Path("/dev").glob("nvidia[0-9]*"))))
@@ -78,7 +78,7 @@ def this_platform() -> Platform | None:
 
 
 def asked_by(stage: Stage) -> Limits:
-    """What the members of a stage ask for together."""
+    """Resources that the members of a stage ask for together."""
     members = [member.resources for member in stage.gang]
     return Limits(
         cpus=sum(asked.cpus for asked in members),

@@ -1,4 +1,4 @@
-"""What robots run, as reported by those who flash them."""
+"""Installations on robots, as reported by those who flash them."""
 
 import sqlalchemy as sa
 from alembic import op

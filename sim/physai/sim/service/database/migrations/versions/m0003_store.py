@@ -1,4 +1,4 @@
-"""Which data folder the database belongs to."""
+"""The data folder that the database belongs to."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which service runs the jobs."""
+"""The service that runs the jobs."""
 
 import sqlalchemy as sa
 from alembic import op
