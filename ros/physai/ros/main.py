@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
@@ -44,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return REFUSED
     executor = MultiThreadedExecutor(THREADS)
     executor.add_node(node)
+    # All threads exist before a control loop makes them its helpers. Later ones would have the default priority, and
+    # starve behind this one, which hands them their work.
+    together = threading.Barrier(THREADS)
+    for _ in range(THREADS):
+        executor.create_task(together.wait, SPIN_S * MAX_ERRORS)
     errors: list[Exception] = []
 
     def spin() -> None:
