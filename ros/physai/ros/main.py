@@ -11,6 +11,7 @@ from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 from physai.deploy_jetson.transport.dds.domain import one_line
+from physai.ros.arguments import require_effect, require_ros_arguments
 from physai.ros.node import NODE_NAME, PolicyNode
 from physai.sdk.base.errors import PhysaiError
 
@@ -33,10 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, frame: stop_signals.append(received))
+    words = list(arguments or sys.argv)
     try:
+        require_ros_arguments(words[1:])
         # rclpy's own handlers would close the publishers before the last command is sent.
-        rclpy.init(args=list(arguments or sys.argv), signal_handler_options=SignalHandlerOptions.NO)
+        rclpy.init(args=words, signal_handler_options=SignalHandlerOptions.NO)
         node = PolicyNode()
+        require_effect(words, node.get_fully_qualified_name())
     except (PhysaiError, ParameterException, NameValidationException, RuntimeError) as error:
         # From a parameter file or the command line, before there is a node to log it.
         print(f"{NODE_NAME}: {one_line(error)}", file=sys.stderr)
