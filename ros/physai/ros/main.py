@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 
@@ -21,8 +22,20 @@ THREADS = 8
 MAX_ERRORS = 100
 
 SPIN_S = 0.1
+# Pause after each callback that is handed to a thread [s].
+PAUSE_S = 0.0005
 # Exit code for an invalid parameter or name.
 REFUSED = 2
+
+
+def spin_gently(executor: MultiThreadedExecutor) -> None:
+    """Hands one callback to a thread of the executor, and leaves that thread time to begin it.
+
+    Until it begins, rclpy hands out the same callback again at once. Without a pause this thread, which has a real-time
+    priority while a policy is loaded, then keeps the others from beginning it: no service answers any more.
+    """
+    executor.spin_once(SPIN_S)
+    time.sleep(PAUSE_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def spin() -> None:
         """Runs callbacks; an error in one is logged and stops neither the others nor the control loop."""
         try:
-            executor.spin_once(SPIN_S)
+            spin_gently(executor)
         except ExternalShutdownException:
             stop_signals.append(0)
         except Exception as error:
