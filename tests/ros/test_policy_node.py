@@ -366,6 +366,8 @@ def test_simulated_time_is_refused(world: RosWorld) -> None:
         ({"priority": "high"}, "expected an integer from 0 to 98"),
         ({"unsafe_no_verdict": "3"}, "expected true or false"),
         ({"use_sim_time": "3"}, "use_sim_time"),
+        ({"hearbeat_s": "0.5"}, "no parameter named 'hearbeat_s'; did you mean heartbeat_s"),
+        ({"physai_polcy:rate": "3.0"}, "sets a parameter of the node /physai_polcy, but this one is /physai_policy"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_one_line(world: RosWorld, parameters: dict[str, str], told: str) -> None:

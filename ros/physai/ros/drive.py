@@ -203,10 +203,12 @@ class Drive:
         """Wait for the record of the newest stop; return why it is not durable, empty if it is."""
         runtime = self.runtime
         number = runtime.commands.stop
-        while (settled := runtime.stop_settled(number)) is None and time.monotonic() < deadline:
+        while (settled := runtime.stop_settled(number)) is None and self.running and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        text = "NOT DURABLE: it is not recorded yet" if settled is None else settled
-        return f"; the stop is {text}" if text else ""
+        if settled is None:
+            # A runtime that still loads, or fails to, keeps no records yet, and its requests end with it.
+            return f"; {record_stop(runtime.options.root)}"
+        return f"; the stop is {settled}" if settled else ""
 
     def request(self, command: Command) -> str:
         """Requests a reset or a start and returns the reply.

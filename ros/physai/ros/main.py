@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 from physai.deploy_jetson.transport.dds.domain import one_line
+from physai.ros.arguments import require_effect, require_ros_arguments
 from physai.ros.node import NODE_NAME, PolicyNode
 from physai.sdk.base.errors import PhysaiError
 
@@ -21,8 +23,20 @@ THREADS = 8
 MAX_ERRORS = 100
 
 SPIN_S = 0.1
+# Pause after each callback that is handed to a thread [s].
+PAUSE_S = 0.0005
 # Exit code for an invalid parameter or name.
 REFUSED = 2
+
+
+def spin_gently(executor: MultiThreadedExecutor) -> None:
+    """Hands one callback to a thread of the executor, and leaves that thread time to begin it.
+
+    Until it begins, rclpy hands out the same callback again at once. Without a pause this thread, which has a real-time
+    priority while a policy is loaded, then keeps the others from beginning it: no service answers any more.
+    """
+    executor.spin_once(SPIN_S)
+    time.sleep(PAUSE_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,10 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, frame: stop_signals.append(received))
+    words = list(arguments or sys.argv)
     try:
+        require_ros_arguments(words[1:])
         # rclpy's own handlers would close the publishers before the last command is sent.
-        rclpy.init(args=list(arguments or sys.argv), signal_handler_options=SignalHandlerOptions.NO)
+        rclpy.init(args=words, signal_handler_options=SignalHandlerOptions.NO)
         node = PolicyNode()
+        require_effect(words, node.get_fully_qualified_name())
     except (PhysaiError, ParameterException, NameValidationException, RuntimeError) as error:
         # From a parameter file or the command line, before there is a node to log it.
         print(f"{NODE_NAME}: {one_line(error)}", file=sys.stderr)
@@ -55,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def spin() -> None:
         """Runs callbacks; an error in one is logged and stops neither the others nor the control loop."""
         try:
-            executor.spin_once(SPIN_S)
+            spin_gently(executor)
         except ExternalShutdownException:
             stop_signals.append(0)
         except Exception as error:

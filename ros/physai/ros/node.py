@@ -37,6 +37,7 @@ from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.deploy_jetson.transport.dds.domain import one_line
+from physai.ros.arguments import require_names
 from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError, record_stop
 from physai.ros.parameters import (
     PARAMETERS,
@@ -49,6 +50,7 @@ from physai.ros.parameters import (
     telemetry,
     transport_options,
 )
+from physai.ros.pauses import Pauses
 from physai.ros.transport import RosTransport
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
@@ -57,12 +59,6 @@ NODE_NAME = "physai_policy"
 
 # Period of the timer that monitors the runtime [s].
 LOOK_S = 0.05
-
-# Gap between two calls of that timer after which requests may have waited [s].
-GAP_S = 1.0
-
-# Time until they are read after the gap [s]: the middleware repeats what it could not deliver.
-DRAIN_S = 5.0
 
 # Timeout until all joints are measured at rest after an emergency stop [s].
 STOP_CONFIRM_S = 3.0
@@ -106,11 +102,10 @@ class PolicyNode(LifecycleNodeMixin, Node):
         self._reached = ""
         self._published_status = ""
         self._published_s = 0.0
-        self._looked_ns = time.monotonic_ns()
-        # Monotonic times before and after this node last stood still [ns].
-        self._gap_ns = (0, 0)
+        self._pauses = Pauses(time.monotonic_ns())
         for name, parameter in PARAMETERS.items():
             self._declare(name, parameter)
+        require_names(self._parameter_overrides)
         self.add_on_set_parameters_callback(self._on_parameters)
         services: dict[str, Callable[[], str]] = {
             **{name: partial(self._brake, *brake) for name, brake in BRAKES.items()},
@@ -290,12 +285,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def _require_awake(self, about: str = "") -> None:
         """Raise DriveError if a request may be older than its sender waits for an answer."""
-        if (time.monotonic_ns() - self._read_since_ns()) * 1e-9 > ANSWER_S:
-            before_ns, after_ns = self._gap_ns
-            raise DriveError(
-                f"{about}refused: this node stood still for {(after_ns - before_ns) * 1e-9:.0f} s, so the request may "
-                f"be an old one; ask again {DRAIN_S:g} s later"
-            )
+        if late := self._pauses.late(time.monotonic_ns(), ANSWER_S):
+            raise DriveError(f"{about}refused: {late}")
 
     def _stop(self) -> str:
         """Stops; returns only once every joint is measured at rest."""
@@ -310,7 +301,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         if not drive.running:
             raise DriveError("the control loop has ended; configure the node again")
         # A node that stood still reads old requests, so they count from when it was last seen alive.
-        drive.runtime.commands.heartbeat_ns = self._read_since_ns()
+        drive.runtime.commands.heartbeat_ns = self._pauses.read_since_ns(time.monotonic_ns())
         return "received"
 
     def _load_slot(self) -> str:
@@ -328,17 +319,9 @@ class PolicyNode(LifecycleNodeMixin, Node):
             self.get_logger().error(str(error))
         return response
 
-    def _read_since_ns(self) -> int:
-        """Earliest monotonic time at which a request that is read now can have arrived [ns]."""
-        before_ns, after_ns = self._gap_ns
-        return before_ns if time.monotonic_ns() - after_ns < DRAIN_S * 1e9 else self._looked_ns
-
     def _on_look(self) -> None:
-        now_ns = time.monotonic_ns()
-        if now_ns - self._looked_ns > GAP_S * 1e9:
-            # This timer may come before the requests that waited meanwhile.
-            self._gap_ns = self._looked_ns, now_ns
-        self._looked_ns = now_ns
+        # This timer may come before the requests that waited meanwhile.
+        self._pauses.look(time.monotonic_ns())
         drive = self._drive
         if drive is not None and self._transition_lock.acquire(blocking=False):
             try:

@@ -88,6 +88,19 @@ class Broken(LocalRobot):
         raise ZeroDivisionError(type(contract).__name__)
 
 
+class Slow(LocalRobot):
+    """A transport that fails to open, after a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opening, self.fails = threading.Event(), threading.Event()
+
+    def open(self, contract: object) -> None:
+        self.opening.set()
+        assert self.fails.wait(WAIT_S)
+        raise TransportError(f"{type(contract).__name__}: no network")
+
+
 class Unreachable(LocalRobot):
     """A transport that cannot be opened."""
 
@@ -272,6 +285,33 @@ def test_a_stop_that_the_disk_refuses_is_not_durable_wherever_it_is_requested(dr
     again.start(WAIT_S)
     assert again.runtime.commands.stopped
     until(lambda: obeyed(again, Command.RESET))
+
+
+@pytest.mark.parametrize("fails_s", [0.0, WAIT_S], ids=["fails while the stop waits", "still loads"])
+def test_a_stop_while_the_policy_loads_is_recorded(drives: Drives, fails_s: float) -> None:
+    """It was forgotten if the policy then failed to load, and by a kill; "blocked until reset" was the answer."""
+    robot = Slow()
+    drive = drives.make(robot)
+    loading = threading.Thread(target=fails_to_start, args=(drive,))
+    loading.start()
+    assert robot.opening.wait(WAIT_S)
+    failing = threading.Timer(fails_s, robot.fails.set)
+    failing.start()
+    with pytest.raises(DriveError, match=r"the stop is recorded and blocks until reset$"):
+        drive.confirmed_stop(0.5)
+    assert b'"stopped": true' in (drives.root / RECORD_FILE).read_bytes()
+    failing.cancel()
+    robot.fails.set()
+    loading.join(WAIT_S)
+    again = drives.make(LocalRobot())
+    again.start(WAIT_S)
+    assert again.runtime.commands.stopped
+    until(lambda: obeyed(again, Command.RESET))
+
+
+def fails_to_start(drive: Drive) -> None:
+    with pytest.raises(TransportError):
+        drive.start(WAIT_S)
 
 
 def obeyed(drive: Drive, command: Command) -> bool:
