@@ -23,6 +23,8 @@ THREADS = 8
 MAX_ERRORS = 100
 
 SPIN_S = 0.1
+# Timeout until all threads of the executor have begun [s].
+TOGETHER_S = 10.0
 # Pause after each callback that is handed to a thread [s].
 PAUSE_S = 0.0005
 # Exit code for an invalid parameter or name.
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # starve behind this one, which hands them their work.
     together = threading.Barrier(THREADS)
     for _ in range(THREADS):
-        executor.create_task(together.wait, SPIN_S * MAX_ERRORS)
+        executor.create_task(together.wait, TOGETHER_S)
     errors: list[Exception] = []
 
     def spin() -> None:
