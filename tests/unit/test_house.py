@@ -21,14 +21,14 @@ def files(package: str) -> list[Path]:
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def code_lines(path: Path) -> int:
     """Lines without blank ones, comments, docstrings and the texts below fields."""
     texts: set[int] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
@@ -38,7 +38,7 @@ def code_lines(path: Path) -> int:
 def definitions() -> Iterator[tuple[Path, Definition]]:
     for package in PACKAGES:
         for path in files(package):
-            for node in ast.walk(tree(path)):
+            for node in nodes(path):
                 if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                     yield path, node
 

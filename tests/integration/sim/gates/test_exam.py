@@ -91,6 +91,7 @@ def derived(policy: Path, report: Path, *, validators: tuple[PublicKey, ...] = V
     return rederive(report, members, task=str(TASK_FILE), replays=1, validators=validators)
 
 
+@pytest.mark.slow
 def test_an_exam_is_played_and_signed(examined: tuple[Path, Path], tmp_path: Path) -> None:
     policy, report = examined
     verdict = load_verdict(report)
