@@ -160,7 +160,7 @@ def test_who_stood_still_while_it_waited_does_not_begin_by_itself(setup: Setup) 
     second.process.send_signal(signal.SIGSTOP)
     time.sleep(6.0)
     second.process.send_signal(signal.SIGCONT)
-    second.wait_for(lambda: "this process was suspended meanwhile" in second.text())
+    second.wait_for(lambda: "this process or computer was suspended meanwhile" in second.text())
     first.process.send_signal(signal.SIGTERM)
     assert first.process.wait() == 0
     time.sleep(3.0)
