@@ -46,7 +46,7 @@ ENTRIES = {
     "cli": _entry("start-up time of `physai --help`", "benchmarks.training.cli"),
     "memory": _entry("peak memory of a training run", "benchmarks.training.memory"),
     "gpu": _entry(
-        "the device environment: what a step costs, its speed beside its physics and mjlab, learning on a GPU",
+        "the device environment: what a step costs, its speed compared with its physics and mjlab, learning on a GPU",
         "benchmarks.gpu.gpu",
     ),
     "service": _entry(

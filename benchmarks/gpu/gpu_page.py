@@ -16,7 +16,7 @@ NOT_MEASURED = "not measured: "
 _VERSIONS = ("physai-sdk", "torch", "warp-lang", "mujoco", "mujoco-warp")
 _INTRODUCTION = """# Benchmarks on a GPU
 
-`make bench-gpu` measures and writes this page: from `python -m benchmarks gpu --json`, beside mjlab in an environment
+`make bench-gpu` measures and writes this page: from `python -m benchmarks gpu --json`, with mjlab in an environment
 of its own. A result that needs a card says "not measured" where there is none.
 """
 _EXPLANATIONS = """

@@ -1,4 +1,4 @@
-"""Benchmark `gpu` on Warp's CPU device: counts, the same code that measures speed on a GPU, and mjlab beside it."""
+"""Benchmark `gpu` on Warp's CPU device: counts, the same code that measures speed on a GPU, and mjlab."""
 
 import json
 import math

@@ -114,7 +114,7 @@ class Standby:
         """Look once; return what `wait` returns, None to go on waiting."""
         commands = self._commands
         before_ns, self._awake_ns = self._awake_ns, _awake_ns()
-        # Nobody expects a robot to move when a suspended machine wakes up.
+        # A robot that moves when a suspended machine wakes up is a surprise.
         if self.wanted is not None and self._awake_ns - before_ns > _SUSPENDED_S * 1e9:
             self._reporter.report(
                 "not activated: this process or computer was suspended meanwhile; send `activate` again"

@@ -68,7 +68,7 @@ def test_no_promise_is_broken_in_any_state_that_can_be_reached(folder: Path, dri
 @AFTER_BOOT
 def test_no_promise_is_broken_by_two_trees(folder: Path, drive_after_boot: bool) -> None:
     with computer(folder, drive_after_boot=drive_after_boot) as live:
-        found = search(live, events(("a", "b")), most_states=20_000)
+        found = search(live, events(("a", "b")), most_states=60_000)
     assert not found.broken, found.broken[0]
     assert found.resets > 1000
 

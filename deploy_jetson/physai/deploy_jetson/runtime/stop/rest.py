@@ -43,7 +43,7 @@ class StandstillWatch:
             self._begin_again()
         if sample.sequence == self._sequence:
             if self.confirmed and self._tick.unsound():
-                # The samples broke off, and nobody knows what the robot does since.
+                # The samples broke off, so it is unknown whether the robot still rests.
                 self._begin_again()
             return
         self._sequence = sample.sequence

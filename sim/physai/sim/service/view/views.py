@@ -1,4 +1,4 @@
-"""Views of sessions and their viewers: a view begins on request and ends when nobody looks."""
+"""Views of sessions and their viewers: a view begins on request and ends with its last viewer."""
 
 import asyncio
 import contextlib
