@@ -101,10 +101,40 @@ def test_every_verb_loads(entry: EntryPoint) -> None:
     assert "\n" not in command.summary
 
 
+GROUPS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "entry-points"
+]
+
+
+def test_what_is_installed_has_the_entry_points_of_the_project_file() -> None:
+    """An environment that was installed before a change would hide what the change broke, or fail for no reason."""
+    installed = {
+        group: {entry.name: entry.value for entry in entry_points(group=group) if entry.module.startswith("physai.")}
+        for group in GROUPS
+    }
+    assert installed == GROUPS, "run `make setup`"
+
+
+def test_every_group_that_the_code_asks_for_is_in_the_project_file() -> None:
+    asked: set[str] = set()
+    for package in PACKAGES:
+        for path in (ROOT / package / "physai").rglob("*.py"):
+            source = path.read_text(encoding="utf-8")
+            for word in re.findall(r"\bcontributions\(([^):]+)\)", source):
+                found = word if word.startswith('"') else re.search(rf'^{word} = ("[^"]+")', source, re.MULTILINE)
+                # A constant that was imported is found where it is defined, a parameter at its callers.
+                asked |= {str(found if isinstance(found, str) else found[1]).strip('"')} if found else set()
+    assert asked == set(GROUPS)
+
+
 @pytest.mark.parametrize(
     "entry",
-    [e for group in ("robot_commands", "verdict_records") for e in entry_points(group=f"physai.{group}")]
-    + [e for group in ("transports", "robot_links") for e in entry_points(group=f"physai.{group}") if e.name != "ros"],
+    [
+        EntryPoint(name, value, group)
+        for group, entries in GROUPS.items()
+        for name, value in entries.items()
+        if group != "physai.commands" and name != "ros"
+    ],
     ids=lambda entry: f"{entry.group}:{entry.name}",
 )
 def test_every_entry_point_is_there(entry: EntryPoint) -> None:
