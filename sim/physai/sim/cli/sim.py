@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import argparse
 
+from physai.sdk.base.plugins import contributions
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, closed_loop, exam, excite, rank, record, replay, ros, serve, tokens, validate
 
-_VERBS = {
-    "record": record.command,
-    "calibrate": calibrate.command,
-    "replay": replay.command,
-    "excite": excite.command,
-    "closed-loop": closed_loop.command,
-    "exam": exam.command,
-    "validate": validate.command,
-    "rank": rank.command,
-    "serve": serve.command,
-    "tokens": tokens.command,
-    "ros": ros.command,
-}
+GROUP = "physai.sim_commands"
+"""Entry-point group of the actions, which twin, gates and service contribute."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, verb in _VERBS.items():
+    for name, entry in contributions(GROUP).items():
+        verb: CliCommand = entry.load()
         description = verb.summary[0].upper() + verb.summary[1:] + "."
-        verb.add_arguments(actions.add_parser(name, help=verb.summary, description=description))
+        action = actions.add_parser(name, help=verb.summary, description=description)
+        verb.add_arguments(action)
+        action.set_defaults(verb=verb)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return _VERBS[arguments.action].run(arguments)
+    verb: CliCommand = arguments.verb
+    return verb.run(arguments)
 
 
 command = CliCommand(

@@ -8,12 +8,32 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable
 from physai.sdk.cli.command import CliCommand
-from physai.train.cli.generators import add_generator_arguments, add_scoring_argument, worlds_elsewhere
+from physai.train.cli.generators import (
+    add_generator_arguments,
+    add_scoring_argument,
+    check_options,
+    check_scoring,
+    checked_generators,
+    generator_origin,
+    placement_of,
+)
 from physai.train.cli.prefer import add_rater_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from physai.sim.tasks.task import Task
+    from physai.train.config import TrainConfig
+    from physai.train.preferences.finetune import WorldsElsewhere
+    from physai.train.runners.collector import Learner
+    from physai.train.runners.run_config import RunTaskSource
+    from physai.train.runners.runner import PlayedSource
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--task-loss must lie in [0, 1], got {arguments.task_loss}")
     if not 1 <= arguments.iterations <= 10**6:
         raise PhysaiError(f"--iterations must lie in 1 … 1000000, got {arguments.iterations}")
-    elsewhere = worlds_elsewhere(arguments, "fine-tune RUN again, into another --out")
+    elsewhere = _worlds_elsewhere(arguments, "fine-tune RUN again, into another --out")
     store = PreferenceStore(arguments.preferences)
     names, task = store.layout.terms, store.layout.task
     store.close()
@@ -97,6 +117,45 @@ def _run(arguments: argparse.Namespace) -> int:
         text = f"{tuned.reason}: {tuned.seconds:.0f} s, KL {tuned.kl:.3g} nat per step"
         print(printable(f"{text}\n{kept_line(tuned)}\n{change_line(tuned)}\nnext: physai export {tuned.run}"))
     return 130 if tuned.interrupted else 0
+
+
+def _worlds_elsewhere(arguments: argparse.Namespace, way_out: str) -> WorldsElsewhere | None:
+    """Worlds of fine-tuning in other processes; None for its own process.
+
+    Args:
+        arguments: options.
+        way_out: what to do after an error.
+
+    Raises:
+        PhysaiError: options do not go together.
+    """
+    check_options(arguments, 1)
+    check_scoring(arguments)
+    if arguments.generators is None:
+        return None
+    from physai.train.cluster.launch import scored_generators
+    from physai.train.preferences.finetune import WorldsElsewhere
+
+    placement = placement_of(arguments, scorers=arguments.scoring == "apart")
+
+    def opened(
+        task: Task, source: RunTaskSource, config: TrainConfig
+    ) -> AbstractContextManager[Callable[[Learner], PlayedSource]]:
+        generators = checked_generators(arguments, config)
+        assert generators is not None
+        return scored_generators(
+            task,
+            source,
+            config,
+            generators=generators,
+            address=arguments.ray,
+            placement=placement,
+            scoring=arguments.scoring,
+            way_out=way_out,
+        )
+
+    origin = generator_origin(arguments, arguments.generators)
+    return WorldsElsewhere(open=opened, origin={**origin, "scoring": arguments.scoring})
 
 
 command = CliCommand(summary="fine-tune a policy by preferences", add_arguments=_add_arguments, run=_run)

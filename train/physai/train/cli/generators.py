@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Task
     from physai.train.cluster.placement import Placement
     from physai.train.config import TrainConfig
-    from physai.train.preferences.finetune import WorldsElsewhere
     from physai.train.runners.collector import Learner
     from physai.train.runners.run_config import RunTaskSource
-    from physai.train.runners.runner import PlayedSource, RolloutSource
+    from physai.train.runners.runner import RolloutSource
 
 
 def add_generator_arguments(parser: argparse.ArgumentParser) -> None:
@@ -207,42 +206,3 @@ def source_of_rollouts(
 
     placement = placement_of(arguments, scorers=False)
     return generators_of(task, source, config, generators=generators, address=arguments.ray, placement=placement)
-
-
-def worlds_elsewhere(arguments: argparse.Namespace, way_out: str) -> "WorldsElsewhere | None":
-    """Worlds of fine-tuning in other processes; None for its own process.
-
-    Args:
-        arguments: options.
-        way_out: what to do after an error.
-
-    Raises:
-        PhysaiError: options do not go together.
-    """
-    check_options(arguments, 1)
-    check_scoring(arguments)
-    if arguments.generators is None:
-        return None
-    from physai.train.cluster.launch import scored_generators
-    from physai.train.preferences.finetune import WorldsElsewhere
-
-    placement = placement_of(arguments, scorers=arguments.scoring == "apart")
-
-    def opened(
-        task: "Task", source: "RunTaskSource", config: "TrainConfig"
-    ) -> "AbstractContextManager[Callable[[Learner], PlayedSource]]":
-        generators = checked_generators(arguments, config)
-        assert generators is not None
-        return scored_generators(
-            task,
-            source,
-            config,
-            generators=generators,
-            address=arguments.ray,
-            placement=placement,
-            scoring=arguments.scoring,
-            way_out=way_out,
-        )
-
-    origin = generator_origin(arguments, arguments.generators)
-    return WorldsElsewhere(open=opened, origin={**origin, "scoring": arguments.scoring})
