@@ -101,7 +101,7 @@ schema: $(INSTALLED) ## Write the JSON Schemas in docs/
 	$(BIN)/python -m physai.sdk.evidence.verdict_schema > docs/verdict.schema.json.new
 	mv docs/verdict.schema.json.new docs/verdict.schema.json
 	for name in manifest trust verdict-predicate; do \
-	  $(BIN)/python -m physai.sdk.signing.schema $$name > docs/$$name.schema.json.new && \
+	  $(BIN)/python -m physai.sdk.signing.document_schemas $$name > docs/$$name.schema.json.new && \
 	  mv docs/$$name.schema.json.new docs/$$name.schema.json || exit 1; done
 
 constraints: $(INSTALLED) ## Write constraints.txt from what .venv has

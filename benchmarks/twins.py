@@ -15,17 +15,17 @@ import mujoco
 import numpy as np
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
-from physai.sim.calibration.alternatives import model_alternatives
-from physai.sim.calibration.calibrate import calibrate, residuals
-from physai.sim.calibration.replay.replay import WINDOW_S, replay
-from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
-from physai.sim.logs import LogError, RobotLog, read_logs
 from physai.sim.robots import Robot, load_robot
-from physai.sim.twin.claims import contradiction
-from physai.sim.twin.credibility import MIN_WINDOW_S
-from physai.sim.twin.models import calibration_model
-from physai.sim.twin.record import Credibility
-from physai.sim.twin.twin import Twin
+from physai.twin.calibration.alternatives import model_alternatives
+from physai.twin.calibration.calibrate import calibrate, residuals
+from physai.twin.calibration.replay.replay import WINDOW_S, replay
+from physai.twin.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.twin.claims.claims import contradiction
+from physai.twin.logs import LogError, RobotLog, read_logs
+from physai.twin.model.credibility import MIN_WINDOW_S
+from physai.twin.model.twin import Twin
+from physai.twin.model.twin_file import Credibility
+from physai.twin.parameters.models import calibration_model
 
 ROBOTS, QUICK_ROBOTS = 20, 1
 TRAINED, HELD_OUT = 3, 3

@@ -28,7 +28,7 @@ USER physai
 WORKDIR /home/physai
 ENV PATH=/opt/physai/bin:$PATH
 VOLUME /data
-HEALTHCHECK --interval=10s --timeout=10s --start-period=60s CMD ["python", "-m", "physai.sim.service.health"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=60s CMD ["python", "-m", "physai.service.serving.health"]
 EXPOSE 8800
 ENTRYPOINT ["physai"]
 # Loopback is the container's own: what is published has to listen on all addresses, and so needs TLS and a token.

@@ -8,19 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from physai.sim import (
-    Calibration,
-    Robot,
-    RobotLog,
-    Twin,
-    calibrate,
-    load_robot,
-    load_twin,
-    nominal_twin,
-    read_log,
-    read_logs,
-    save_twin,
-)
+from physai.sim import Robot, load_robot
+from physai.twin import Calibration, RobotLog, Twin, calibrate, load_twin, nominal_twin, read_log, read_logs, save_twin
 
 if len(sys.argv) < 3:
     sys.exit(__doc__)

@@ -21,7 +21,7 @@ from physai.sdk import (
     load_contract,
     save_contract,
 )
-from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.contract_diff import require_same
 from physai.sim import load_task
 
 contract: PolicyContract = load_task("ur10e-reach").contract

@@ -10,7 +10,8 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
-from physai.sim import OnnxPolicy, ValidationOptions, load_task, play_episodes, validate
+from physai.gates import ValidationOptions, validate
+from physai.sim import OnnxPolicy, load_task, play_episodes
 from physai.train.adapters.sb3 import TaskVecEnv, graph_from_sb3
 from physai.train.onnx_export.export import export_policy
 

@@ -7,8 +7,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from physai.gates import ValidationOptions, validate
 from physai.sdk import GateResult, Verdict, VerdictOutcome, load_verdict
-from physai.sim import OnnxPolicy, ValidationOptions, load_task, play_episodes, validate
+from physai.sim import OnnxPolicy, load_task, play_episodes
 from physai.train import ExportReport, TrainConfig, TrainingOutcome, export, preset_for, train
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from physai.sim import OnnxPolicy, load_task, play_episodes
-from physai.sim.robots.check import check_robot
+from physai.sim.robots.checks.check import check_robot
 from physai.sim.robots.importing.importer import import_robot
 from physai.train import export, preset_for, train
 

@@ -21,17 +21,17 @@ from benchmarks.cluster.cluster_async import WaitingExecutor, WaitingSource, str
 from benchmarks.cluster.cluster_overlap import overcommit, overlaps
 from benchmarks.cluster.cluster_scoring import finetuning
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
+from physai.cluster.generators.collector import ClusterCollector
+from physai.cluster.generators.executor import Executor
+from physai.cluster.generators.ray_executor import RayExecutor
+from physai.compute.ray.cluster import connected
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import save_contract
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import connected
-from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.executor import Executor
-from physai.train.cluster.ray_executor import RayExecutor
-from physai.train.config import TrainConfig
-from physai.train.presets import preset_for
-from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 TASK = "cartpole-swingup"
 CONFIG = dataclasses.replace(preset_for(TASK), num_threads=1)

@@ -19,20 +19,20 @@ from typing import Any
 import torch
 
 from benchmarks.measure import BenchmarkResult, ProgressCallback, WorkloadError
+from physai.cluster.generators.actors import GeneratorActor, Worlds
+from physai.cluster.generators.async_collector import AsyncCollector
+from physai.cluster.generators.collector import ClusterCollector
+from physai.cluster.generators.generator import RolloutGenerator
+from physai.cluster.generators.launch import chunk_config
+from physai.cluster.generators.ray_executor import RayExecutor
+from physai.compute.ray.cluster import connected
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Array, Task, WorldView
-from physai.sim.workers.cluster import connected
-from physai.train.cluster.actors import GeneratorActor, Worlds
-from physai.train.cluster.async_collector import AsyncCollector
-from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.generator import RolloutGenerator
-from physai.train.cluster.launch import chunk_config
-from physai.train.cluster.ray_executor import RayExecutor
-from physai.train.config import TrainConfig
-from physai.train.presets import preset_for
-from physai.train.runners.collector import Learner
-from physai.train.runners.run_config import RunTaskSource
+from physai.train.collectors.collector import Learner
 from physai.train.runners.runner import IterationStats, Trainer, learner_threads
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 TASK = "cartpole-swingup"
 GENERATORS = 2

@@ -23,17 +23,17 @@ import torch
 
 from benchmarks.cluster.cluster_async import TASK, Training, WaitingExecutor, WaitingSource, summary, train
 from benchmarks.measure import BenchmarkResult, ProgressCallback
+from physai.cluster.generators.async_collector import AsyncCollector
+from physai.cluster.generators.batching import Admission
+from physai.cluster.generators.buffering import fill
+from physai.cluster.generators.generator import Arrays, Chunk, Order, RolloutGenerator, pack
+from physai.cluster.placement.world_split import shares
+from physai.compute.ray.cluster import connected
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import connected
 from physai.train.algorithms.ppo import advantages
-from physai.train.cluster.admission import Admission
-from physai.train.cluster.async_collector import AsyncCollector
-from physai.train.cluster.filling import fill
-from physai.train.cluster.generator import Arrays, Chunk, Order, RolloutGenerator, pack
-from physai.train.cluster.shares import shares
-from physai.train.config import TrainConfig
-from physai.train.presets import preset_for
 from physai.train.runners.runner import Trainer, learner_threads
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 NEEDED, EXTRA = 4, 1
 """Shares that an update needs, and those that are asked for beyond that."""

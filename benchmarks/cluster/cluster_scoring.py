@@ -17,19 +17,19 @@ from typing import get_args
 import torch
 
 from benchmarks.measure import BenchmarkResult, ProgressCallback, WorkloadError
-from physai.sim.workers.cluster import connected
-from physai.train.cluster.launch import ScoringPlace, scored_generators
-from physai.train.config import TrainConfig
+from physai.cluster.generators.launch import ScoringPlace, scored_generators
+from physai.compute.ray.cluster import connected
+from physai.rlhf.collection.collect import without_stops
+from physai.rlhf.finetune.finetune import TARGET_KL
+from physai.rlhf.finetune.kl_penalty import Leash, LeashedCollector
+from physai.rlhf.finetune.scoring import PreferenceScorer, Reference
+from physai.rlhf.reward_model.ensemble import RewardEnsemble
+from physai.train.collectors.collector import Collector, Learner
 from physai.train.models.numpy_policy import seeded
-from physai.train.preferences.collect import without_stops
-from physai.train.preferences.ensemble import RewardEnsemble
-from physai.train.preferences.finetune import TARGET_KL
-from physai.train.preferences.leash import Leash, LeashedCollector
-from physai.train.preferences.scoring import PreferenceScorer, Reference
-from physai.train.presets import preset_for
-from physai.train.runners.collector import Collector, Learner
-from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import PlayedSource, Trainer, engine_threads
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 TASKS = ("cartpole-swingup", "ur10e-reach")
 PLACES: tuple[ScoringPlace, ...] = get_args(ScoringPlace)

@@ -12,7 +12,7 @@ from benchmarks.training.learners import Ours
 from benchmarks.training.process import physai
 from benchmarks.training.solve import solve
 from physai.sim.tasks.task import Task
-from physai.train.config import TrainConfig
+from physai.train.settings.config import TrainConfig
 
 LIKE_MJLAB = TrainConfig(engine="warp", horizon=24, epochs=5, minibatches=4, hidden=(512, 256, 128), activation="elu")
 """The sizes of mjlab's preset for the Go1."""

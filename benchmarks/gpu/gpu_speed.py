@@ -14,12 +14,12 @@ from physai.sim.engines.warp import modules, on_torch_stream
 from physai.sim.engines.warp_device import supported
 from physai.sim.envs.delay import actuator_columns
 from physai.sim.envs.device.capacity import PROBE_WORLDS, capacities_of
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device.device_environment import DeviceEnvironment
 from physai.sim.envs.device.graph import Captured, CapturedEnvironment
 from physai.sim.tasks.task import Task
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.presets import preset_for
 from physai.train.runners.runner import device_engine
+from physai.train.settings.presets import preset_for
 
 _CYCLE = 32
 _WARM = 4

@@ -17,10 +17,10 @@ import numpy as np
 from tests.harness.programs import program
 
 from physai.deploy_jetson.transport.binding import TopicBinding
+from physai.deploy_jetson.transport.dds.codec.field_layout import MessageReader, MessageWriter, Vector, topic_layout
+from physai.deploy_jetson.transport.dds.codec.messages import dds_topic
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK, import_cyclonedds
 from physai.deploy_jetson.transport.dds.feed import Subscription
-from physai.deploy_jetson.transport.dds.layout import MessageReader, MessageWriter, Vector, topic_layout
-from physai.deploy_jetson.transport.dds.messages import dds_topic
 from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
 from physai.deploy_jetson.transport.dds.wire import Middleware
 from physai.deploy_jetson.transport.notices import Notices

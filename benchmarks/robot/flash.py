@@ -34,8 +34,8 @@ from benchmarks.measure import (
     alternate,
     ratios,
 )
-from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.slots.records import RobotIdentity
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.slots.slot_records import RobotIdentity
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 INT8_FILE = "policy.int8.onnx"

@@ -19,12 +19,12 @@ from tests.harness.programs import program
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from benchmarks.robot.runtime import ram_disk
-from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.slots.health import health_path
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.slots.health import health_path
 
 PRIORITY = 80
 SLOWER = 0.2

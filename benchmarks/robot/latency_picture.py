@@ -23,9 +23,9 @@ from tests.harness.fixtures.site import Site
 
 from benchmarks.robot.runtime import PRIORITY, RATE_HZ, WIDTH, ram_disk
 from physai.deploy_jetson.inference.evidence import device_text
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.loop.summary import summary_text
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.deploy_jetson.runtime.summary import summary_text
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions

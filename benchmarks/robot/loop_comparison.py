@@ -15,14 +15,14 @@ from tests.harness.fixtures.local_robot import LocalRobot
 
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.health import RuntimeHealth
+from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
-from physai.deploy_jetson.runtime.loop import Loop
+from physai.deploy_jetson.runtime.loop.loop import Loop
+from physai.deploy_jetson.runtime.loop.tick import Tick
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
-from physai.deploy_jetson.runtime.tick import Tick
-from physai.deploy_jetson.telemetry.flight.ring import FlightRing
+from physai.deploy_jetson.telemetry.flight.flight_ring import FlightRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import TimingSpec
 from physai.sdk.policy.header import POLICY_FILE, PolicyHeader

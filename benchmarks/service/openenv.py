@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 
 from benchmarks.measure import WorkloadError
-from physai.sim.client.session import RemoteSession
-from physai.sim.service.process import ServiceProcess, free_port
+from physai.service.client.remote_session import RemoteSession
+from physai.service.serving.process import ServiceProcess, free_port
 
 TASK = "cartpole-swingup"
 BLOCKS, STEPS = 10, 300

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from benchmarks.service import openenv, soak
-from physai.sim.client.session import RemoteSession
-from physai.sim.service.process import ServiceProcess, running_service
-from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
+from physai.service.client.remote_session import RemoteSession
+from physai.service.serving.process import ServiceProcess, running_service
+from physai.service.sessions.worlds import TargetWorlds, WorldsOptions
 
 TASK, WORLDS = "ur10e-reach", 64
 BATCH_TASK, BATCH_WORLDS, BATCH_STEPS = "cartpole-swingup", 1024, 16

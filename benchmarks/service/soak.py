@@ -14,11 +14,11 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.measure import WorkloadError
-from physai.sim.client.service import request
-from physai.sim.client.session import AsyncRemoteSession, RemoteSession
-from physai.sim.client.wire import pack, unpack
-from physai.sim.service.process import ServiceProcess
-from physai.sim.service.sessions.session import Message
+from physai.service.client.remote_session import AsyncRemoteSession, RemoteSession
+from physai.service.client.service import request
+from physai.service.client.wire import pack, unpack
+from physai.service.serving.process import ServiceProcess
+from physai.service.sessions.session import Message
 
 TASK = "cartpole-swingup"
 SESSIONS, WORLDS = 200, 8

@@ -32,7 +32,7 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train.models.numpy_policy import as_tensors
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.presets import preset_for
+from physai.train.settings.presets import preset_for
 
 TASKS = ("cartpole-swingup", "pendubot-swingup", "ur10e-reach")
 _CYCLE = 32

@@ -18,9 +18,9 @@ from benchmarks.measure import WorkloadError
 from physai.sdk.base.errors import MissingExtraError
 from physai.sim.tasks.task import Task
 from physai.train.adapters.core import TaskWorlds
-from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.runner import Trainer
+from physai.train.settings.config import TrainConfig
 
 
 class Contender(Protocol):

@@ -10,21 +10,21 @@ import torch
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback
 from benchmarks.training.prefer_answers import REACHED, active_over_random, motions_of, teacher_accuracy
-from physai.sim.preferences.store import PreferenceStore
-from physai.sim.preferences.teachers import TEACHERS
+from physai.rlhf.answers.store import PreferenceStore
+from physai.rlhf.answers.teachers import TEACHERS
+from physai.rlhf.collection.ask import answer_simulated
+from physai.rlhf.collection.collect import collect
+from physai.rlhf.finetune.finetune import FinetuneSettings, finetune
+from physai.rlhf.finetune.judge import judge
+from physai.rlhf.finetune.scratch import ScratchSettings, train_by_preferences
 from physai.sim.tasks.task import Task
-from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.preferences.ask import answer_simulated
-from physai.train.preferences.collect import collect
-from physai.train.preferences.finetune import FinetuneSettings, finetune
-from physai.train.preferences.judge import judge
-from physai.train.preferences.scratch import ScratchSettings, train_by_preferences
-from physai.train.presets import preset_for
 from physai.train.runners import session
 from physai.train.runners.checkpoint import load_run
-from physai.train.runners.run_config import RunTaskSource, begin_run
 from physai.train.runners.runner import Trainer, evaluate_graph, learner_threads
+from physai.train.runs.run_config import RunTaskSource, begin_run
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 LABELS = 200
 ITERATIONS = 180

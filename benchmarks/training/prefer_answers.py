@@ -7,18 +7,18 @@ import numpy as np
 import torch
 
 from benchmarks.measure import ProgressCallback
-from physai.sim.preferences.answers import Method, Pair
-from physai.sim.preferences.seen import with_seen
-from physai.sim.preferences.segment import Segment
-from physai.sim.preferences.teachers import TEACHERS, Teacher, scale_of
+from physai.rlhf.answers.answers import Method, Pair
+from physai.rlhf.answers.motion_features import with_seen
+from physai.rlhf.answers.segment import Segment
+from physai.rlhf.answers.teachers import TEACHERS, Teacher, scale_of
+from physai.rlhf.collection.choose import choose_pairs
+from physai.rlhf.collection.draw import draw_segments, layout_of
+from physai.rlhf.reward_model.ensemble import RewardEnsemble
+from physai.rlhf.reward_model.fit import fit
+from physai.rlhf.reward_model.labels import Labels, stack
+from physai.rlhf.reward_model.network import FitSettings, probabilities
 from physai.sim.tasks.task import Task
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.preferences.choose import choose_pairs
-from physai.train.preferences.draw import draw_segments, layout_of
-from physai.train.preferences.ensemble import RewardEnsemble
-from physai.train.preferences.fit import fit
-from physai.train.preferences.labels import Labels, stack
-from physai.train.preferences.network import FitSettings, probabilities
 
 STEP = 20
 """Labels between two fits in the comparison of questions."""

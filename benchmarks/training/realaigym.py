@@ -7,12 +7,12 @@ from pathlib import Path
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from benchmarks.training.process import physai
 from physai.sim.leaderboards.trial import PUBLISHED
-from physai.sim.tasks.realaigym import PRESET
+from physai.sim.tasks.pendulums.realaigym import PRESET
 from physai.sim.tasks.registry import load_task
 from physai.train.classical.double_pendulum import board_swing_up
 from physai.train.classical.swing_up import optimised_swing_up
 from physai.train.classical.tracking import track
-from physai.train.graph import wrap
+from physai.train.onnx_export.wrapped import wrap
 
 BEST_PUBLISHED = {f"{board}-swingup": max(scores.values()) for board, scores in PUBLISHED.items()}
 """Highest score on the leaderboard by task; HistorySAC's for both."""

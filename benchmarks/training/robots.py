@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from benchmarks.training.solve import solve
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.robots.check import check_robot
+from physai.sim.robots.checks.check import check_robot
 from physai.sim.robots.importing.importer import import_robot
 
 FOLDER = "PHYSAI_ROBOTS"

@@ -23,10 +23,10 @@ from benchmarks.measure import (
 from benchmarks.training.learners import CONTENDERS, Contender
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.train.config import TrainConfig
-from physai.train.presets import preset_for
 from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
 from physai.train.runners.runner import evaluate_graph
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 TASK = "pendubot-swingup"
 CONFIG = replace(

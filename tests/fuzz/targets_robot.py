@@ -15,17 +15,22 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets_sdk import FOLDER, bundle, from_file
 from tests.support.scripts import load_script
 
-from physai.deploy_jetson.agent.incoming import parse_recipe
-from physai.deploy_jetson.flash.bundle_upload import BundleUpload
-from physai.deploy_jetson.flash.fleet import load_fleet
-from physai.deploy_jetson.flash.protocol import Offer
-from physai.deploy_jetson.flash.protocol import decode as decode_line
 from physai.deploy_jetson.runtime.commands.control_socket import ControlSocket, tell
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.slots.errors import SlotError
-from physai.deploy_jetson.slots.health import HealthWriter, read_counters
-from physai.deploy_jetson.slots.layout import seal
-from physai.deploy_jetson.slots.records import (
+from physai.deploy_jetson.transport.binding import load_binding
+from physai.deploy_jetson.transport.dds.codec import cdr
+from physai.deploy_jetson.transport.dds.codec.messages import DEFINITIONS
+from physai.deploy_jetson.transport.dds.commanders import ClaimMessage
+from physai.deploy_jetson.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
+from physai.deploy_jetson.update.agent.incoming import parse_recipe
+from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
+from physai.deploy_jetson.update.flash.fleet import load_fleet
+from physai.deploy_jetson.update.flash.protocol import Offer
+from physai.deploy_jetson.update.flash.protocol import decode as decode_line
+from physai.deploy_jetson.update.slots.health import HealthWriter, read_counters
+from physai.deploy_jetson.update.slots.layout import seal
+from physai.deploy_jetson.update.slots.slot_errors import SlotError
+from physai.deploy_jetson.update.slots.slot_records import (
     HealthLimits,
     InferenceRuntime,
     Marker,
@@ -38,11 +43,6 @@ from physai.deploy_jetson.slots.records import (
     decode,
     encode,
 )
-from physai.deploy_jetson.transport.binding import load_binding
-from physai.deploy_jetson.transport.dds import cdr
-from physai.deploy_jetson.transport.dds.commanders import ClaimMessage
-from physai.deploy_jetson.transport.dds.messages import DEFINITIONS
-from physai.deploy_jetson.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
 from physai.sdk.transport.lease import LeaseClaim, LeaseStage
 
 HASH = "5" * 64

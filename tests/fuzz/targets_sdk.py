@@ -10,10 +10,10 @@ import yaml
 from tests.fuzz.target import Target
 from tests.harness.fixtures.sample import SampleSigners, sample_contract, sample_policy
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.onnx_metadata import parse_onnx_metadata
-from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.base.formats.onnx_metadata import parse_onnx_metadata
+from physai.sdk.base.formats.yaml_file import read_yaml
 from physai.sdk.bundle.archive import MANIFEST_FILE, VERDICT_FILE, read_archive, write_archive
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.contract.io import parse_contract
@@ -23,7 +23,7 @@ from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.golden import GOLDEN_FILE, read_golden
 from physai.sdk.policy.header import POLICY_FILE, parse_header
 from physai.sdk.signing.attestation import parse_envelope, parse_verdict_statement
-from physai.sdk.signing.keys import SigningKey, load_private_key, load_public_key, save_private_key, save_public_key
+from physai.sdk.signing.ed25519 import SigningKey, load_private_key, load_public_key, save_private_key, save_public_key
 from physai.sdk.signing.trust_file import SignedTrust
 
 _ROOM = tempfile.TemporaryDirectory(prefix="physai-fuzz-")

@@ -24,26 +24,26 @@ from tests.fuzz.targets_sdk import FOLDER, from_file
 from tests.harness.fixtures.sample import sample_contract
 
 from physai.deploy_jetson.telemetry.flight.file import flight_file
-from physai.deploy_jetson.telemetry.flight.ring import FlightRing, FlightView
+from physai.deploy_jetson.telemetry.flight.flight_ring import FlightRing, FlightView
+from physai.gates.settings import GateSettings, load_gates
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sdk.transport.protocol import empty_sample
 from physai.sim.envs.divergence import read_dump
-from physai.sim.gates.settings import GateSettings, load_gates
-from physai.sim.logs import read_log
-from physai.sim.logs.readers.column_map import load_column_map
 from physai.sim.playback.player import Player
-from physai.sim.playback.recording_reader import read_recording
-from physai.sim.playback.recording_writer import RecordingWriter
-from physai.sim.policies.kept_task import keep_task, kept_task
+from physai.sim.playback.recordings.recording_reader import read_recording
+from physai.sim.playback.recordings.recording_writer import RecordingWriter
+from physai.sim.policies.saved_task import keep_task, kept_task
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.twin.record import FittedParameter
-from physai.sim.twin.twin import load_twin, nominal_twin, save_twin
-from physai.train.config import TrainConfig, read_settings, with_settings
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.run_config import RunTaskSource, load_config, save_config
-from physai.train.runners.summary import load_outcome
+from physai.train.runs.run_config import RunTaskSource, load_config, save_config
+from physai.train.runs.summary import load_outcome
+from physai.train.settings.config import TrainConfig, read_settings, with_settings
+from physai.twin.logs import read_log
+from physai.twin.logs.readers.column_map import load_column_map
+from physai.twin.model.twin import load_twin, nominal_twin, save_twin
+from physai.twin.model.twin_file import FittedParameter
 
 HINGE = RobotSpec(
     name="arm",

@@ -13,9 +13,9 @@ from tests.harness.fixtures.runtime_stand_in import FAULT
 from tests.harness.fixtures.ssh_robot import SshRobot
 from tests.harness.fixtures.sshd import SshServer, ssh_server
 
-from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.flash.target import Target
-from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.flash.target import Target
+from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.main import main

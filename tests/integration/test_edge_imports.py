@@ -12,7 +12,8 @@ EDGE = ("sdk", "deploy_jetson", "ros")
 BLOCKER = """
 import importlib, sys
 
-BLOCKED = ("torch", "mujoco", "warp", "mujoco_warp", "fastapi", "physai.train", "physai.sim")
+OTHERS = ("compute", "sim", "twin", "gates", "train", "cluster", "rlhf", "service")
+BLOCKED = ("torch", "mujoco", "warp", "mujoco_warp", "fastapi", *(f"physai.{name}" for name in OTHERS))
 # Of ROS 2; where it is missing, the modules that need it are imported up to there.
 ROS = ("rclpy", "diagnostic_msgs", "rcl_interfaces", "simulation_interfaces", "std_msgs", "std_srvs")
 
@@ -54,7 +55,9 @@ def test_every_module_of_the_edge_imports_alone() -> None:
     assert result.stdout == f"{len(names)} modules\n", result.stderr
 
 
-@pytest.mark.parametrize("name", ["torch", "mujoco", "warp", "fastapi", "physai.train", "physai.sim.tasks"])
+@pytest.mark.parametrize(
+    "name", ["torch", "mujoco", "warp", "fastapi", "physai.train", "physai.sim.tasks", "physai.service"]
+)
 def test_the_blocker_blocks(name: str) -> None:
     result = import_all([name])
     assert result.returncode == 1

@@ -10,9 +10,12 @@ from types import ModuleType
 import pytest
 from tests.support.foreign_arm import write_foreign_arm
 
+import physai.gates
 import physai.sdk
+import physai.service
 import physai.sim
 import physai.train
+import physai.twin
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 300.0
@@ -181,7 +184,11 @@ def test_the_examples_from_training_to_a_bundle(tmp_path: Path) -> None:
     assert "refused" in example("verify_bundle", "run.physai", trust, folder=tmp_path)
 
 
-@pytest.mark.parametrize("module", [physai.sdk, physai.sim, physai.train], ids=["sdk", "sim", "train"])
+@pytest.mark.parametrize(
+    "module",
+    [physai.sdk, physai.sim, physai.twin, physai.gates, physai.service, physai.train],
+    ids=lambda module: module.__name__.removeprefix("physai."),
+)
 def test_every_public_name_is_there_and_in_an_example(module: ModuleType) -> None:
     # The tutorials and guides run too, as tests of their own.
     docs = EXAMPLES.parent / "docs"

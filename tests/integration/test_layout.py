@@ -1,4 +1,4 @@
-"""The house: five packages under one namespace, one distribution, and what its wheel holds."""
+"""The house: five roots, the packages of one namespace in them, one distribution, and the contents of its wheel."""
 
 import re
 import subprocess
@@ -13,50 +13,61 @@ import pytest
 from physai.sdk.cli.command import CliCommand
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sdk", "train", "sim", "deploy_jetson", "ros")
+ROOTS = {
+    "sdk": {"sdk"},
+    "train": {"train", "cluster", "rlhf"},
+    "sim": {"compute", "sim", "twin", "gates", "service"},
+    "deploy_jetson": {"deploy_jetson"},
+    "ros": {"ros"},
+}
+"""Packages of the namespace `physai` in each root. Reserved: `foreign`, `vision` and `drift` in sim, `fleet` in
+deploy_jetson."""
 DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".html", ".css", ".js"}
 """What may lie beside Python in a package; anything else needs a line here first."""
 
 
 def sources() -> set[str]:
-    """Files of the five packages as a wheel names them."""
+    """Files of all packages as a wheel names them."""
     files = {
-        path.relative_to(ROOT / package).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package / "physai").rglob("*")
+        path.relative_to(ROOT / root).as_posix()
+        for root in ROOTS
+        for path in (ROOT / root / "physai").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert "physai/sdk/contract/policy_contract.py" in files
     return files
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_root_holds_its_package_of_the_namespace(package: str) -> None:
-    root = ROOT / package
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_root_holds_its_packages_of_the_namespace(name: str) -> None:
+    root = ROOT / name
     assert not (root / "physai" / "__init__.py").exists(), "physai is a PEP 420 namespace"
-    assert (root / "physai" / package / "__init__.py").is_file()
-    assert (root / "physai" / package / "py.typed").is_file()
+    assert {path.name for path in (root / "physai").iterdir() if path.name != "__pycache__"} == ROOTS[name]
+    for package in ROOTS[name]:
+        assert (root / "physai" / package / "__init__.py").is_file()
+        assert (root / "physai" / package / "py.typed").is_file()
     # Each root is on sys.path of an editable install: Python outside physai/ would be importable by its bare name.
     # What colcon builds is a package of its own.
-    others = {"colcon"} if package == "ros" else set[str]()
+    others = {"colcon"} if name == "ros" else set[str]()
     assert [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in {"physai", *others}] == []
-    assert [path.name for path in (root / "physai").iterdir() if path.name != "__pycache__"] == [package]
 
 
 def test_packages_hold_python_and_known_data_only() -> None:
     assert {Path(name).suffix for name in sources()} <= {".py", *DATA_SUFFIXES}
 
 
-def test_the_project_file_names_the_five() -> None:
+def test_the_project_file_names_the_roots() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     tool = project["tool"]
     assert project["project"]["name"] == "physai-sdk"
-    assert tool["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"{package}/physai" for package in PACKAGES]
-    assert tool["hatch"]["build"]["dev-mode-dirs"] == list(PACKAGES)
+    assert tool["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"{root}/physai" for root in ROOTS]
+    assert tool["hatch"]["build"]["dev-mode-dirs"] == list(ROOTS)
     # Launch files import what their colcon package holds, tests what they share.
-    assert tool["pyright"]["extraPaths"] == [*PACKAGES, "ros/colcon/physai_ros", "."]
-    assert tool["ruff"]["src"] == list(PACKAGES)
-    assert set(tool["importlinter"]["root_packages"]) == {f"physai.{package}" for package in PACKAGES}
+    assert tool["pyright"]["extraPaths"] == [*ROOTS, "ros/colcon/physai_ros", "."]
+    assert tool["ruff"]["src"] == list(ROOTS)
+    assert set(tool["importlinter"]["root_packages"]) == {
+        f"physai.{name}" for names in ROOTS.values() for name in names
+    }
 
 
 def test_the_base_needs_no_learner_and_no_simulator() -> None:
@@ -117,8 +128,8 @@ def test_what_is_installed_has_the_entry_points_of_the_project_file() -> None:
 
 def test_every_group_that_the_code_asks_for_is_in_the_project_file() -> None:
     asked: set[str] = set()
-    for package in PACKAGES:
-        for path in (ROOT / package / "physai").rglob("*.py"):
+    for root in ROOTS:
+        for path in (ROOT / root / "physai").rglob("*.py"):
             source = path.read_text(encoding="utf-8")
             for word in re.findall(r"\bcontributions\(([^):]+)\)", source):
                 found = word if word.startswith('"') else re.search(rf'^{word} = ("[^"]+")', source, re.MULTILINE)

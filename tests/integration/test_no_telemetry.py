@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.base.no_telemetry import VARIABLES
+from physai.sdk.base.process.no_telemetry import VARIABLES
 
 # Loads and runs a policy, then waits for what a thread may do later.
 LOADS = """
@@ -22,7 +22,22 @@ session = onnxruntime.InferenceSession(sample_policy()[POLICY_FILE], providers=[
 time.sleep(1.0)
 """
 
-PACKAGES = ["physai.sdk", "physai.sim", "physai.train", "physai.deploy_jetson", "physai.ros"]
+PACKAGES = [
+    f"physai.{name}"
+    for name in [
+        "sdk",
+        "compute",
+        "sim",
+        "twin",
+        "gates",
+        "train",
+        "cluster",
+        "rlhf",
+        "service",
+        "deploy_jetson",
+        "ros",
+    ]
+]
 
 CLUSTER = """
 import physai.sim, mlflow, viser, uvicorn, torch

@@ -16,12 +16,12 @@ import pytest
 from tests.support.chromium import needs_chromium
 from tests.support.preference_person import answer_pairs, less, tilt
 
-from physai.sdk.base.canonical import sha256_hex
+from physai.rlhf.answers.store import PreferenceStore
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, load_verdict
-from physai.sim.preferences.store import PreferenceStore
-from physai.sim.service.process import ServiceProcess
+from physai.service.serving.process import ServiceProcess
 
 PAIRS = 60
 SEGMENT_S = 2.0

@@ -10,16 +10,16 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from physai.gates.settings import load_gates
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sdk.contract.terms import ActionTerm, ObservationTerm
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.envs.environment import Environment
-from physai.sim.gates.settings import load_gates
-from physai.sim.logs import read_log
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.sim.twin.measured_task import TRAINING_MARGIN, TRAINING_NOISE
+from physai.twin.logs import read_log
+from physai.twin.model.measured_task import TRAINING_MARGIN, TRAINING_NOISE
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from physai.sim.tasks.registry import load_task
-from physai.sim.virtual_robot.transport import free_port
-from physai.train.config import TrainConfig
 from physai.train.onnx_export.export import export_policy
 from physai.train.runners.runner import build_graph
+from physai.train.settings.config import TrainConfig
+from physai.twin.virtual_robot.transport import free_port
 
 TASK = "cartpole-swingup"
 PATIENCE_S = 240.0

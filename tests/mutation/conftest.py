@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.sim.gates.checks import engine
+from physai.gates.checks import engine
 
 HERE = Path(__file__).parent
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.support.ros_calls import eventually
 
-from physai.deploy_jetson.transport.dds.cdr import decode
+from physai.deploy_jetson.transport.dds.codec.cdr import decode
 from physai.ros.frames import POSE
 from physai.ros.wire import RosMiddleware
 

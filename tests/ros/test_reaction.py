@@ -17,11 +17,11 @@ from tests.support.ros_calls import WAIT_S, eventually
 from tests.support.ros_world import NODE, RosWorld, up
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.telemetry.telemetry import Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
-from physai.deploy_jetson.ticks.ring import TickRing
+from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.ros.drive import Drive
 from physai.ros.transport import OwnNode, RosTransport
 from physai.sdk.safety import GuardState, Reason

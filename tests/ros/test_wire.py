@@ -8,9 +8,9 @@ import pytest
 from tests.support.ros_calls import eventually
 from tests.support.ros_world import RosWorld
 
-from physai.deploy_jetson.transport.dds.cdr import decode
+from physai.deploy_jetson.transport.dds.codec.cdr import decode
+from physai.deploy_jetson.transport.dds.codec.messages import dds_type
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
-from physai.deploy_jetson.transport.dds.messages import dds_type
 from physai.deploy_jetson.transport.dds.node import message_struct
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.ros.wire import RosMiddleware

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sdk.evidence.origin import Origin
-from physai.sim.logs import RobotLog
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
-from physai.sim.twin.models import calibration_model
-from physai.sim.twin.parameters import model_fields
+from physai.twin.logs import RobotLog
+from physai.twin.parameters.models import calibration_model
+from physai.twin.parameters.parameters import model_fields
 
 Array = NDArray[np.float64]
 

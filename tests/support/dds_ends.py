@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.patience import PATIENCE_S
 
-from physai.deploy_jetson.transport.dds.ends import DdsTransport
+from physai.deploy_jetson.transport.dds.dds_ends import DdsTransport
 from physai.sdk.contract.io import save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.transport.dds import messages
-from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.codec import messages
+from physai.deploy_jetson.transport.dds.codec.cdr import encode
 from physai.deploy_jetson.transport.dds.domain import domain_id
 from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
 from physai.sdk.contract.io import load_contract

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from physai.sdk.contract.terms import ActionSpec, ActionTerm, ObservationSpec, ObservationTerm, TimingSpec
 from physai.sim.robots import load_robot
 from physai.sim.tasks.common import compiled
-from physai.sim.tasks.double_pendulum import is_up
-from physai.sim.tasks.realaigym import board_model
+from physai.sim.tasks.pendulums.double_pendulum import is_up
+from physai.sim.tasks.pendulums.realaigym import board_model
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Success, Task, WorldView
 

@@ -21,7 +21,7 @@ from physai.sdk.evidence.requirements import DEFAULT_GATES_SHA256
 from physai.sdk.evidence.verdict import Cause, GateResult, Measurement, Verdict, VerdictOutcome, combine, utc_text
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sdk.signing.attestation import VerdictPredicate, bundle_statement, verdict_statement
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.trust_file import SignedTrust
 from physai.sdk.signing.verify import TrustStore, Verified, verify
 

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from physai.sim.engines.mujoco import MujocoEngine
-from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
-from physai.sim.twin.models import calibration_model
-from physai.sim.twin.parameters import model_fields
+from physai.twin.logs import RobotLog
+from physai.twin.parameters.models import calibration_model
+from physai.twin.parameters.parameters import model_fields
 
 Array = NDArray[np.float64]
 Recorder = Callable[..., RobotLog]

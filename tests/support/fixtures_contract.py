@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 

@@ -12,22 +12,22 @@ from onnx import TensorProto, helper
 from tests.support.replay_samples import with_sample
 from tests.support.vouching import VALIDATORS, keep_keys, vouched_ticks, vouched_twin
 
-from physai.sdk.base.canonical import canonical_json
+from physai.gates.checks.gate import Context, Gate, GateFinding
+from physai.gates.execution.subject import ValidationSubject, open_subject
+from physai.gates.execution.workers import play
+from physai.gates.settings import GateSettings
 from physai.sdk.base.files import write_atomic
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.evidence import origin
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding
-from physai.sim.gates.execution.batch import BatchResult
-from physai.sim.gates.execution.subject import ValidationSubject, open_subject
-from physai.sim.gates.execution.workers import play
-from physai.sim.gates.settings import GateSettings
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import TaskSource
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
-from physai.sim.twin.twin import Twin, nominal_twin
+from physai.twin.model.twin import Twin, nominal_twin
+from physai.twin.model.twin_file import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
+from physai.twin.rollouts.batch import BatchResult
 
 HERE = Path(__file__).parent
 TASK_FILE = HERE / "pusher_task.py"

@@ -8,7 +8,7 @@ import pytest
 from tests.support.patience import PATIENCE_S
 
 from physai.deploy_jetson.telemetry.flight import recorder as flight_recorder
-from physai.deploy_jetson.ticks.ring import TICK_DTYPE, Ticks
+from physai.deploy_jetson.ticks.tick_ring import TICK_DTYPE, Ticks
 
 PERIOD_NS = 10_000_000
 DEADLINE_NS = 5_000_000

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.support.fixtures_calibration import changed_model
 
-from physai.sim.logs import BasePose, RobotLog
-from physai.sim.logs.signals.rotation import from_vector, multiply
 from physai.sim.robots import Robot, home_qpos
 from physai.sim.robots.spec import home_controls
-from physai.sim.twin.parameters import catalogue
-from physai.sim.twin.record import FittedParameter
-from physai.sim.twin.twin import Twin, nominal_twin
+from physai.twin.logs import BasePose, RobotLog
+from physai.twin.logs.signals.rotation import from_vector, multiply
+from physai.twin.model.twin import Twin, nominal_twin
+from physai.twin.model.twin_file import FittedParameter
+from physai.twin.parameters.parameters import catalogue
 
 FEET = ("FL", "FR", "RL", "RR")
 SLIPPERY = {f"{foot}_foot.sliding_friction": 0.2 for foot in FEET}

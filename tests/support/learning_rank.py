@@ -15,13 +15,13 @@ import torch
 
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, WorldView
-from physai.train.config import TrainConfig
+from physai.train.collectors.collector import Collector
+from physai.train.collectors.device_collector import DeviceCollector
+from physai.train.collectors.distributed import Ranks, joined
 from physai.train.runners.checkpoint import restore_checkpoint, save_checkpoint
-from physai.train.runners.collector import Collector
-from physai.train.runners.device_collector import DeviceCollector
-from physai.train.runners.distributed import Ranks, joined
 from physai.train.runners.reporting import flat_stats
 from physai.train.runners.runner import Trainer
+from physai.train.settings.config import TrainConfig
 
 
 @dataclass

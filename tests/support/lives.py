@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, Command, CommandQueue, Ticket
-from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.loop_result import LoopEnd
-from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.standby import Standby
-from physai.deploy_jetson.runtime.start import drives_at_once, note_driving
+from physai.deploy_jetson.runtime.loop.loop import Loop
+from physai.deploy_jetson.runtime.loop.loop_result import LoopEnd
+from physai.deploy_jetson.runtime.run_options import RunOptions
+from physai.deploy_jetson.runtime.standby.standby import Standby
+from physai.deploy_jetson.runtime.standby.start import drives_at_once, note_driving
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
-from physai.deploy_jetson.runtime.stop.records import FOLDER_VARIABLE, StopRecords
-from physai.deploy_jetson.slots import resume
+from physai.deploy_jetson.runtime.stop.stop_records import FOLDER_VARIABLE, StopRecords
+from physai.deploy_jetson.update.slots import resume
 from physai.sdk.safety import ANSWERS, GuardState, RequestAnswer
 from physai.sdk.safety.decision import Request
 from physai.sdk.safety.supervisor import Inputs, SupervisorState, SupervisorThresholds, step
@@ -434,7 +434,7 @@ def computer(folder: Path, *, drive_after_boot: bool) -> Generator[Callable[[Way
         def drives(_options: RunOptions, _say: Callable[[str], None]) -> bool:
             return drive_after_boot
 
-        patch.setattr("physai.deploy_jetson.runtime.start._drives_after_boot", drives)
+        patch.setattr("physai.deploy_jetson.runtime.standby.start._drives_after_boot", drives)
 
         def live(way: Way) -> World:
             nonlocal world

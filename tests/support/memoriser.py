@@ -7,13 +7,13 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
+from physai.gates.execution.subject import ValidationSubject
 from physai.sdk.policy.header import PolicyHeader
 from physai.sim.envs.environment import Environment
-from physai.sim.gates.execution.batch import Batch
-from physai.sim.gates.execution.rollout import RolloutTick, play_batch
-from physai.sim.gates.execution.subject import ValidationSubject
 from physai.sim.tasks.task import Task
-from physai.sim.twin.conditions import Condition
+from physai.twin.model.conditions import Condition
+from physai.twin.rollouts.batch import Batch
+from physai.twin.rollouts.rollout import RolloutTick, play_batch
 
 Table = npt.NDArray[np.float32]
 

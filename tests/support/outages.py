@@ -24,9 +24,9 @@ import numpy as np
 from tests.support.patience import until
 from tests.support.service import job_pids, postgres_folder, resting_policy, running_postgres
 
-from physai.sim.client import RemoteSession
-from physai.sim.service.jobs.queue import ENDED
-from physai.sim.service.process import ServiceProcess
+from physai.service import RemoteSession
+from physai.service.jobs.queue import ENDED
+from physai.service.serving.process import ServiceProcess
 
 TASK = "cartpole-swingup"
 SHORTEST_S = 0.1

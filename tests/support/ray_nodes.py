@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from physai.sim.workers.ray_environment import shared_token
+from physai.compute.ray.ray_environment import shared_token
 
 START_S = 120.0
 """How long a node may take to start [s]."""

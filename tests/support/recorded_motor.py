@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from physai.sim.logs import RobotLog
-from physai.sim.logs.signals.response import responding
+from physai.twin.logs import RobotLog
+from physai.twin.logs.signals.response import responding
 
 
 def recorded_motor(

@@ -9,11 +9,11 @@ import mujoco
 import numpy as np
 
 from physai.sim.robots.spec import joint_actuator, joint_ids
-from physai.sim.twin.changes import delay_changes, model_changes, plausible_amounts, response_changes
-from physai.sim.twin.record import Alternative, Interval, ReplaySample, Residuals
-from physai.sim.twin.servo import is_servo
-from physai.sim.twin.spot_check import WINDOWS, sample_error
-from physai.sim.twin.twin import Twin
+from physai.twin.claims.changes import delay_changes, model_changes, plausible_amounts, response_changes
+from physai.twin.claims.spot_check import WINDOWS, sample_error
+from physai.twin.model.twin import Twin
+from physai.twin.model.twin_file import Alternative, Interval, ReplaySample, Residuals
+from physai.twin.parameters.servo import is_servo
 
 WINDOW_S, ERROR = 0.25, 0.002
 """Length of the window of a twin without residuals [s], and how far its recording is from the model [rad or m]."""

@@ -13,7 +13,7 @@ from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import JointCommand
 from physai.sdk.transport.registry import open_robot_link
-from physai.sim.virtual_robot.transport import free_port
+from physai.twin.virtual_robot.transport import free_port
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from tests.harness.fixtures.local_robot import LocalRobot
 
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.loop.summary import summary_text
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.deploy_jetson.runtime.summary import summary_text
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.sdk.transport.protocol import Array
 

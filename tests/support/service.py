@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from physai.sdk.cli.main import main
 from physai.sdk.policy.header import PolicyHeader
-from physai.sim.service.process import ServiceProcess, free_port
+from physai.service.serving.process import ServiceProcess, free_port
 from physai.sim.tasks.registry import load_task
 
 

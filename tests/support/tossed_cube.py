@@ -8,10 +8,10 @@ import mujoco
 import numpy as np
 from tests.support.fixtures_calibration import changed_model
 
-from physai.sim.calibration.synthetic_robot import StandIn
-from physai.sim.calibration.synthetic_toss import toss
-from physai.sim.logs import BasePose, RobotLog
 from physai.sim.robots import Robot, load_robot
+from physai.twin.calibration.synthetic_robot import StandIn
+from physai.twin.calibration.synthetic_toss import toss
+from physai.twin.logs import BasePose, RobotLog
 
 CUBE = """
 <mujoco model="cube">

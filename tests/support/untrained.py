@@ -7,8 +7,8 @@ import numpy as np
 from tests.harness.fixtures.onnx_writer import GraphWriter
 from tests.harness.fixtures.sample import SampleSigners
 
-from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.golden import FINGERPRINT_NAME
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from physai.sdk.evidence.latency import LatencyEvidence
+from physai.sdk.signing.ed25519 import SigningKey, save_private_key, save_public_key
 from physai.sdk.signing.evidence import sign_evidence
-from physai.sdk.signing.keys import SigningKey, save_private_key, save_public_key
-from physai.sim.twin.twin import Twin, signed_twin
+from physai.twin.model.twin import Twin, signed_twin
 
 VALIDATOR = SigningKey.generate()
 VALIDATORS = (VALIDATOR.public_key("validator"),)

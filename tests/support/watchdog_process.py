@@ -12,7 +12,7 @@ from pathlib import Path
 
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.sdk.transport.registry import open_transport

@@ -20,7 +20,7 @@ from tests.support.patience import PATIENCE_S, nap, until
 from tests.support.robot_end import RobotEnd
 
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
-from physai.deploy_jetson.slots.health import health_path
+from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import STILL_S
 

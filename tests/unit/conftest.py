@@ -9,8 +9,11 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from tests.support.fixtures_sliders import slider_task, sliders
 
-from physai.sdk.base.software import running_software
+from physai.sdk.base.process.software import running_software
+
+__all__ = ["slider_task", "sliders"]
 
 # Asks `uname` the first time, and keeps the answer; Warp asks it when it starts.
 platform.processor()

@@ -12,12 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BOUNDS: dict[str, Any] = tomllib.loads((ROOT / ".ci" / "house.toml").read_text(encoding="utf-8"))
-PACKAGES = ("sdk", "sim", "train", "deploy_jetson", "ros")
+PACKAGES = {path.parent.name: path.parent for path in sorted(ROOT.glob("*/physai/*/py.typed"))}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def files(package: str) -> list[Path]:
-    return sorted((ROOT / package / "physai").rglob("*.py"))
+    return sorted(PACKAGES[package].rglob("*.py"))
 
 
 @cache

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sdk", "sim", "train", "deploy_jetson", "ros")
-MENTION = re.compile(r"(?<![\w./])physai\.(?:sdk|sim|train|deploy_jetson|ros)(?:\.\w+)+")
+PACKAGES = {path.parent.name: path.parents[2] for path in ROOT.glob("*/physai/*/py.typed")}
+"""Root of each package."""
+MENTION = re.compile(rf"(?<![\w./])physai\.(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 MEANT_TO_BE_MISSING = {
     "physai.train.fly",
     "physai.sdk.no_such_module",
@@ -23,7 +24,7 @@ FILES = sorted(
         "*.md",
         "docs/**/*.md",
         "examples/*.py",
-        *(f"{name}/**/*.py" for name in (*PACKAGES, "tests")),
+        *(f"{name}/**/*.py" for name in ("sdk", "sim", "train", "deploy_jetson", "ros", "benchmarks", "tests")),
     )
     for path in ROOT.glob(pattern)
 )
@@ -32,7 +33,7 @@ FILES = sorted(
 @cache
 def names(module: str) -> frozenset[str] | None:
     """What a module defines, imports or contains; None if there is no such module."""
-    base = ROOT / module.split(".")[1] / Path(*module.split("."))
+    base = PACKAGES[module.split(".")[1]] / Path(*module.split("."))
     file = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
     if not file.is_file():
         return None
@@ -71,5 +72,5 @@ def test_every_name_that_a_text_mentions_exists(folder: str) -> None:
 
 
 def test_a_name_that_is_gone_is_noticed() -> None:
-    assert exists("physai.sdk.contract.diff.require_same")
+    assert exists("physai.sdk.contract.contract_diff.require_same")
     assert not exists("physai.sdk.contract_diff")

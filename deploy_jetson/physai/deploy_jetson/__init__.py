@@ -1,4 +1,4 @@
 """The robot's side: runtime, transports, updates."""
 
 # Libraries look at it when they are imported.
-from physai.sdk.base import no_telemetry as no_telemetry
+from physai.sdk.base.process import no_telemetry as no_telemetry

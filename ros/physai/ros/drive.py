@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, LoopEnd
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.loop.loop import DAMP_S, RAMP_S, LoopEnd
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.deploy_jetson.runtime.stop.records import StopRecordError, StopRecords
+from physai.deploy_jetson.runtime.stop.stop_records import StopRecordError, StopRecords
 from physai.deploy_jetson.runtime.watchdog.client import END_S, WATCHDOG_STARTS
 from physai.deploy_jetson.telemetry.telemetry import Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.ends import WATCHDOG_SUFFIX
-from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
+from physai.deploy_jetson.transport.dds.codec.messages import dds_topic, dds_type
+from physai.deploy_jetson.transport.dds.dds_ends import WATCHDOG_SUFFIX
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 
 # Publication handle of all messages of a topic: rclpy does not provide the sender.

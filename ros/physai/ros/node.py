@@ -31,12 +31,12 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.loop import LoopEnd
+from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.deploy_jetson.transport.dds.domain import one_line
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
 from physai.ros.arguments import require_names
 from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError, record_stop
 from physai.ros.parameters import (

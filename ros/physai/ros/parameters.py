@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
+from physai.deploy_jetson.runtime.run_options import OptionNames, RunOptions
 from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions

@@ -8,7 +8,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
-from physai.deploy_jetson.transport.dds.ends import COMPANION_OF, NODE, WATCHDOG_SUFFIX, DdsRobotEndpoint, DdsTransport
+from physai.deploy_jetson.transport.dds.dds_ends import (
+    COMPANION_OF,
+    NODE,
+    WATCHDOG_SUFFIX,
+    DdsRobotEndpoint,
+    DdsTransport,
+)
 from physai.ros.wire import RosMiddleware, relative
 from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.transport.protocol import TransportError, WatchdogEndpoint

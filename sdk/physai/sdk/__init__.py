@@ -5,9 +5,10 @@ These names are the public API and follow semantic versioning; everything below 
 
 from typing import TYPE_CHECKING
 
-# First of all: libraries look at it when they are imported.
-from physai.sdk.base import no_telemetry as no_telemetry
 from physai.sdk.base.lazy import lazy_exports
+
+# First of all: libraries look at it when they are imported.
+from physai.sdk.base.process import no_telemetry as no_telemetry
 
 if TYPE_CHECKING:
     from physai.sdk.base.errors import ContractError as ContractError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from physai.sdk.base.errors import PhysaiError as PhysaiError
     from physai.sdk.bundle.manifest import Bundle as Bundle
     from physai.sdk.bundle.manifest import read_bundle as read_bundle
-    from physai.sdk.contract.diff import diff as diff
+    from physai.sdk.contract.contract_diff import diff as diff
     from physai.sdk.contract.io import load_contract as load_contract
     from physai.sdk.contract.io import save_contract as save_contract
     from physai.sdk.contract.policy_contract import PolicyContract as PolicyContract
@@ -93,7 +94,7 @@ __getattr__ = lazy_exports(
     {
         "base.errors": ["ContractError", "ContractMismatchError", "PhysaiError"],
         "bundle.manifest": ["Bundle", "read_bundle"],
-        "contract.diff": ["diff"],
+        "contract.contract_diff": ["diff"],
         "contract.io": ["load_contract", "save_contract"],
         "contract.policy_contract": ["PolicyContract"],
         "contract.robot": ["JointSpec", "RobotSpec"],

@@ -17,7 +17,7 @@ from tests.harness.fault_injection.world import SECOND, World
 
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
-from physai.deploy_jetson.runtime.loop import LoopEnd
+from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array

@@ -16,13 +16,13 @@ from tests.harness.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.health import RuntimeHealth
+from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
-from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.tick import Clocks, Tick
-from physai.deploy_jetson.ticks.ring import TickRing
+from physai.deploy_jetson.runtime.loop.loop import Loop
+from physai.deploy_jetson.runtime.loop.tick import Clocks, Tick
+from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.policy.header import PolicyHeader
 from physai.sdk.transport.protocol import Array, TransportError, required_fields
 

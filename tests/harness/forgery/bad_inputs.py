@@ -19,7 +19,7 @@ from typing import cast
 
 from tests.harness.fixtures.sample import SampleSigners, sample_contract
 
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.base.plugins import contributions
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.main import main

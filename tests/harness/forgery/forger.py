@@ -12,7 +12,7 @@ from typing import Any, cast
 from physai.sdk.bundle.archive import SIGNATURE_FOLDER, signature_file, write_archive
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.signing.attestation import Envelope, bundle_statement, parse_envelope
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 
 Parts = list[tuple[str, bytes]]
 """Names and contents of members in file order; names may repeat."""

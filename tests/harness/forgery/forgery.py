@@ -24,10 +24,10 @@ from tests.harness.forgery.forger import Forger
 from tests.harness.forgery.hang import hang_seconds
 from tests.harness.programs import program
 
-from physai.deploy_jetson.agent.config import RobotConfig
-from physai.deploy_jetson.slots.filesystem import PosixFileSystem
-from physai.deploy_jetson.slots.records import RobotIdentity
-from physai.sdk.signing.keys import SigningKey
+from physai.deploy_jetson.update.agent.config import RobotConfig
+from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem
+from physai.deploy_jetson.update.slots.slot_records import RobotIdentity
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.trust_file import SignedTrust
 from physai.sdk.signing.trust_store import TrustError
 from physai.sdk.signing.verify import VerificationError, verify

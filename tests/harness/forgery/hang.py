@@ -11,7 +11,7 @@ from tests.harness.fixtures.onnx_writer import GraphWriter
 from tests.harness.fixtures.sample import SampleSigners, sample_contract
 from tests.harness.fixtures.site import Site
 
-from physai.deploy_jetson.slots.errors import InstallError
+from physai.deploy_jetson.update.slots.slot_errors import InstallError
 from physai.sdk.policy.golden import FINGERPRINT_NAME
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 

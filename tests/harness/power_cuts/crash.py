@@ -25,11 +25,11 @@ from tests.harness.fixtures.sample import ROBOT, SampleSigners, quick_clock, sam
 from tests.harness.power_cuts.disk import Image, image_key, image_of, materialise
 from tests.harness.power_cuts.recorder import Ignores, OperationLog, RecordingFileSystem
 
-from physai.deploy_jetson.agent.active import ActivePolicy, open_active
-from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.agent.incoming import BUNDLE_FILE
-from physai.deploy_jetson.slots.records import Marker, RobotIdentity, decode
-from physai.deploy_jetson.slots.tree import MARKER_FILE
+from physai.deploy_jetson.update.agent.active import ActivePolicy, open_active
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.agent.incoming import BUNDLE_FILE
+from physai.deploy_jetson.update.slots.slot_records import Marker, RobotIdentity, decode
+from physai.deploy_jetson.update.slots.tree import MARKER_FILE
 from physai.sdk.base.errors import PhysaiError
 
 _TICKS = 5

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from physai.deploy_jetson.slots.filesystem import PosixFileSystem
+from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem
 
 WRITING = ("create", "link", "make_folder", "rename", "sync", "sync_folder")
 """Operations that may need space, unlike removal."""

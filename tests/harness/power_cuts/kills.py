@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tests.harness.fixtures.sample import ROBOT, SampleSigners, quick_clock
 
-from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.agent import UpdateAgent
-from physai.deploy_jetson.slots.records import SLOTS, RobotIdentity
+from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.slots.slot_records import SLOTS, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 
 BUNDLES = 24

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.harness.power_cuts.disk import Content, Disk, DiskNode, Names, Operation, Synced
 
-from physai.deploy_jetson.slots.filesystem import PosixFileSystem, folder_of
+from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem, folder_of
 
 Ignores = Callable[[str, str], bool]
 """Whether to omit a sync; called with `sync` or `sync_folder`, and the path."""

@@ -13,13 +13,13 @@ from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, Ticket
-from physai.deploy_jetson.runtime.loop import LoopEnd
-from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.stop.records import RECORD_FILE
+from physai.deploy_jetson.runtime.loop.loop import LoopEnd
+from physai.deploy_jetson.runtime.run_options import RunOptions
+from physai.deploy_jetson.runtime.stop.stop_records import RECORD_FILE
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.ros.drive import Drive, DriveError
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import TransportError

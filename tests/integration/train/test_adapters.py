@@ -16,10 +16,10 @@ from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Task
 from physai.train.adapters.core import ActionError, TaskWorlds, graph_from_network
-from physai.train.config import ConfigError, TrainConfig
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.runner import Trainer
+from physai.train.settings.config import ConfigError, TrainConfig
 
 WORLDS = 4
 

@@ -14,20 +14,20 @@ import torch
 from benchmarks.cluster import cluster_async
 from tests.support.ray_nodes import ray_nodes
 
+from physai.cluster.generators import ray_executor
+from physai.cluster.generators.async_collector import AsyncCollector
+from physai.cluster.generators.generator import Order, RolloutGenerator, pack
+from physai.cluster.generators.launch import chunk_config
+from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.placement.world_split import equal_shares
+from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.cli.verb import verb_command
-from physai.train.cluster import ray_executor
-from physai.train.cluster.async_collector import AsyncCollector
-from physai.train.cluster.generator import Order, RolloutGenerator, pack
-from physai.train.cluster.launch import chunk_config
-from physai.train.cluster.ray_executor import RayExecutor
-from physai.train.cluster.shares import equal_shares
-from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from physai.train.runners.run_config import RunTaskSource, load_config
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource, load_config
+from physai.train.settings.config import TrainConfig
 
 CONFIG = TrainConfig(
     num_envs=32, horizon=8, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1, staleness=2, segments=2

@@ -29,7 +29,7 @@ from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm, Task, WorldView
 from physai.train.cli.bench import command as verb
-from physai.train.config import TrainConfig
+from physai.train.settings.config import TrainConfig
 
 ARM = (
     """<robot name="arm"><link name="base"/>"""

@@ -11,8 +11,8 @@ import torch
 from tests.support import learning_rank
 from tests.support.learning_rank import Job, as_text, learn
 
+from physai.train.collectors.distributed import Ranks
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.distributed import Ranks
 from physai.train.runners.launch import launch
 
 WORLDS = 4

@@ -18,17 +18,17 @@ import pytest
 import torch
 from tests.support.ray_nodes import RayNodes, processes_of_session, ray_nodes
 
+from physai.cluster.generators import ray_executor
+from physai.cluster.generators.collector import ClusterCollector
+from physai.cluster.generators.ray_executor import RayExecutor
+from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.cli.verb import verb_command
-from physai.train.cluster import ray_executor
-from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.ray_executor import RayExecutor
-from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
 
 TASK = "cartpole-swingup"
 CONFIG = TrainConfig(num_envs=48, horizon=6, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1)

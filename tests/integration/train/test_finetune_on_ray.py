@@ -15,24 +15,24 @@ from benchmarks.measure import WorkloadError
 from tests.support.patience import until
 from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
+from physai.cluster.generators import scoring
+from physai.cluster.generators.collector import ClusterCollector
+from physai.cluster.generators.generator import Order, RolloutGenerator, pack
+from physai.cluster.generators.launch import scored_generators
+from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.scoring import ScoringActors
+from physai.cluster.placement.placement import Group, Placement, Seat
+from physai.compute.ray.cluster import ClusterError, connected
+from physai.rlhf.finetune.kl_penalty import Leash, LeashedCollector
+from physai.rlhf.reward_model.ensemble import RewardEnsemble
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers.cluster import ClusterError, connected
-from physai.train.cluster import scoring
-from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.generator import Order, RolloutGenerator, pack
-from physai.train.cluster.launch import scored_generators
-from physai.train.cluster.placement import Group, Placement, Seat
-from physai.train.cluster.ray_executor import RayExecutor
-from physai.train.cluster.scoring import ScoringActors
-from physai.train.config import TrainConfig
+from physai.train.collectors.collector import Collector, Learner, Share
 from physai.train.models.numpy_policy import seeded
-from physai.train.preferences.ensemble import RewardEnsemble
-from physai.train.preferences.leash import Leash, LeashedCollector
 from physai.train.runners.checkpoint import load_run, read_checkpoint
-from physai.train.runners.collector import Collector, Learner, Share
-from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import PlayedSource, Trainer, build_learner
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
 
 SOURCE = RunTaskSource(task="cartpole-swingup")
 TASK = load_task("cartpole-swingup")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.base.canonical import sha256_hex
+from physai.rlhf.answers.store import PreferenceStore
+from physai.rlhf.reward_model.ensemble import load_ensemble
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.preferences import preference_entries
 from physai.sdk.evidence.verdict import load_verdict
 from physai.sdk.onnx.graph import check_policy
-from physai.sim.preferences.store import PreferenceStore
-from physai.sim.service.process import running_service
-from physai.train.preferences.ensemble import load_ensemble
+from physai.service.serving.process import running_service
 
 SMALL = ("--num-envs", "16", "--set", "horizon=16", "--set", "minibatches=2", "--set", "hidden=8")
 GATES = """

@@ -19,8 +19,8 @@ import torch
 from tests.support.page_code import page_code
 from tests.support.scripted_model import CHAT_TEMPLATE, END, Script, byte_tokenizer
 
-from physai.sim.client import ServiceError
-from physai.sim.service.process import ServiceProcess, running_service
+from physai.service import ServiceError
+from physai.service.serving.process import ServiceProcess, running_service
 
 PAGE = "how-to/other-frameworks.md"
 INSTALL = "is not installed; see 'Other frameworks' in CONTRIBUTING.md"
@@ -131,7 +131,7 @@ def test_verl_shows_the_model_its_mistakes(service: ServiceProcess) -> None:
 @pytest.mark.slow
 def test_verl_does_not_learn_from_a_service_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The client would try for 50 s to reach the service again.
-    monkeypatch.setattr("physai.sim.client.session.RESUME_S", 0.5)
+    monkeypatch.setattr("physai.service.client.remote_session.RESUME_S", 0.5)
     with running_service(tmp_path / "data", workers=0) as passing:
 
         def stop_then_move(read: str) -> str:
@@ -306,7 +306,7 @@ def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path
 def test_rlinf_steps_the_environment(service: ServiceProcess) -> None:
     envs, omegaconf = framework("rlinf.envs"), framework("omegaconf")
     worker, data = framework("rlinf.workers.env.env_worker"), framework("rlinf.data.embodied_io_struct")
-    from physai.train.adapters.rlinf import TwinEnv, register
+    from physai.service.client.agents.rlinf import TwinEnv, register
 
     register()
     settings = omegaconf.OmegaConf.create(page_code(PAGE, "env.yaml", service.url))

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import torch
 
+from physai.cluster.generators import ray_executor
+from physai.cluster.generators.collector import ClusterCollector
+from physai.cluster.generators.ray_executor import RayExecutor
+from physai.compute.ray import cluster
+from physai.compute.ray.cluster import connected
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.sim.workers import cluster
-from physai.sim.workers.cluster import connected
-from physai.train.cluster import ray_executor
-from physai.train.cluster.collector import ClusterCollector
-from physai.train.cluster.ray_executor import RayExecutor
-from physai.train.config import TrainConfig
+from physai.train.collectors.devices import choose_engine
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.devices import choose_engine
-from physai.train.runners.run_config import RunTaskSource, load_config
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource, load_config
+from physai.train.settings.config import TrainConfig
 
 CONFIG = TrainConfig(num_envs=40, horizon=6, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1)
 SMALL = ["horizon=6", "epochs=1", "minibatches=2", "hidden=16,16", "num_threads=1", "stop_at_success=none"]

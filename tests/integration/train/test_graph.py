@@ -15,7 +15,7 @@ from physai.sim.policies.evaluate import play_episodes
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.train.graph import wrap
+from physai.train.onnx_export.wrapped import wrap
 
 Fields = dict[str, Tensor]
 

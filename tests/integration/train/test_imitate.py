@@ -11,15 +11,15 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sim.envs.environment import Environment
-from physai.sim.logs.reader import read_logs
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import find_policy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train import wrap
-from physai.train.presets import preset_for
-from physai.train.runners.demonstrations import from_logs
+from physai.train.runners.imitation.demonstrations import from_logs
 from physai.train.runners.runner import Trainer
+from physai.train.settings.presets import preset_for
+from physai.twin.logs.reader import read_logs
 
 GAIN = torch.tensor([[3.0, 0.0, 2.0, 1.0]])
 COLUMNS = """\
@@ -123,7 +123,7 @@ def test_a_network_answers_as_recorded(
 @pytest.mark.slow
 def test_corrections_reach_states_that_the_teacher_avoids(cartpole: Task, spring: Path, tmp_path: Path) -> None:
     """With as many epochs on its own states the network differs less from its teacher there."""
-    from physai.train.runners import teacher
+    from physai.train.runners.imitation import teacher
 
     policy = OnnxPolicy.load(spring)
     with pytest.MonkeyPatch.context() as patch:

@@ -14,9 +14,9 @@ import pytest
 from tests.support.contract_workflows import show, write_contract, write_workflow
 from tests.support.ray_nodes import ray_nodes
 
+from physai.compute.ray import cluster
+from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
-from physai.sim.workers import cluster
-from physai.sim.workers.cluster import ClusterError, connected
 from physai.train.cli.verb import verb_command
 
 

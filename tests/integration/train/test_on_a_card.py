@@ -15,18 +15,18 @@ from tests.support.devices import CARD
 
 from physai.sdk.cli.main import main
 from physai.sdk.onnx.device import PolicyDevice
-from physai.sim.envs.device import rng as device_rng
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device import device_rng
+from physai.sim.envs.device.device_environment import DeviceEnvironment
 from physai.sim.envs.device.graph import CapturedEnvironment
 from physai.sim.envs.rng import Stream
 from physai.sim.policies.device_policy import DevicePolicy
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.train.config import TrainConfig
-from physai.train.presets import preset_for
 from physai.train.runners.checkpoint import CHECKPOINT_FILE
 from physai.train.runners.runner import Trainer, device_engine
+from physai.train.settings.config import TrainConfig
+from physai.train.settings.presets import preset_for
 
 pytestmark = [CARD, pytest.mark.slow]
 GPU = torch.device("cuda:0")

@@ -11,12 +11,12 @@ import torch
 from tests.support.patience import until
 from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
+from physai.cluster.generators.launch import generators_of
+from physai.cluster.placement.placement import Group, Placement, read_placement
 from physai.sdk.cli.main import main
-from physai.train.cluster.launch import generators_of
-from physai.train.cluster.placement import Group, Placement, read_placement
-from physai.train.config import TrainConfig
-from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
 
 SOURCE = RunTaskSource(task="cartpole-swingup")
 TASK = SOURCE.load()

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.base.canonical import sha256_hex
+from physai.rlhf.answers.segment import PreferenceError
+from physai.rlhf.answers.store import PreferenceStore
+from physai.rlhf.finetune.finetune import FinetuneSettings, finetune
+from physai.rlhf.finetune.record import Curve, origin
+from physai.rlhf.reward_model.ensemble import load_ensemble
+from physai.rlhf.reward_model.fit import fit_store
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.cli.main import main
-from physai.sim.preferences.segment import PreferenceError
-from physai.sim.preferences.store import PreferenceStore
-from physai.train.preferences.ensemble import load_ensemble
-from physai.train.preferences.finetune import FinetuneSettings, finetune
-from physai.train.preferences.fit import fit_store
-from physai.train.preferences.record import Curve, origin
 from physai.train.runners.checkpoint import load_run
 
 SMALL = ("--num-envs", "16", "--set", "horizon=16", "--set", "minibatches=2", "--set", "hidden=8")

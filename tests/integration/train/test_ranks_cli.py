@@ -19,11 +19,11 @@ from torch._C._distributed_c10d import TCPStore
 
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.cli.main import main
-from physai.train.config import TrainConfig
+from physai.train.collectors.distributed import Ranks, RanksError
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.distributed import Ranks, RanksError
 from physai.train.runners.launch import launch
 from physai.train.runners.runner import processors
+from physai.train.settings.config import TrainConfig
 
 SETTINGS = ["horizon=6", "epochs=1", "minibatches=2", "hidden=8,8", "num_threads=1", "stop_at_success=none"]
 OPTIONS = [part for setting in SETTINGS for part in ("--set", setting)]

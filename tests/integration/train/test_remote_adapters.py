@@ -8,11 +8,11 @@ import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
-from physai.sim.client import RemoteVectorEnv
-from physai.sim.service.process import ServiceProcess, running_service
+from physai.service import RemoteVectorEnv
+from physai.service.client.agents.sb3_remote import RemoteVecEnv
+from physai.service.serving.process import ServiceProcess, running_service
 from physai.sim.tasks.registry import load_task
 from physai.train.adapters.sb3 import TaskVecEnv
-from physai.train.adapters.sb3_remote import RemoteVecEnv
 
 TASK, WORLDS, STEPS = "cartpole-swingup", 8, 64
 

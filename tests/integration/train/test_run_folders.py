@@ -16,18 +16,18 @@ import pytest
 import torch
 from tests.support.foreign_arm import write_foreign_arm
 
-from physai.sdk.base.canonical import sha256_hex
+from physai.gates.record import rederive
 from physai.sdk.base.errors import TaskError
-from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.base.formats.onnx_metadata import read_onnx_metadata
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sdk.evidence.latency import LatencyEvidence, save_evidence
 from physai.sdk.evidence.origin import Origin
-from physai.sim.gates.record import rederive
 from physai.sim.robots import load_robot
-from physai.sim.twin.twin import nominal_twin, save_twin
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.run_config import load_config
+from physai.train.runs.run_config import load_config
+from physai.twin.model.twin import nominal_twin, save_twin
 
 Captured = pytest.CaptureFixture[str]
 SUPPORT = Path(__file__).parents[2] / "support"

@@ -13,9 +13,10 @@ import onnx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from physai.sdk.base.canonical import canonical_json
+from physai.gates.record import RecordError, rederive
 from physai.sdk.base.errors import CheckpointError
-from physai.sdk.base.software import IMAGE_VARIABLE, running_software
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.base.process.software import IMAGE_VARIABLE, running_software
 from physai.sdk.bundle.archive import MANIFEST_FILE, BundleError, write_archive
 from physai.sdk.bundle.manifest import ManifestFacts, pack, read_bundle
 from physai.sdk.cli.main import main
@@ -26,9 +27,8 @@ from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.header import PROVENANCE_PREFIX, PolicyError
 from physai.sdk.policy.parity import SOURCE_KEY
 from physai.sdk.policy.run_identity import FACTS_KEY, ID_KEY, SIGNATURE_KEY, named_run, sign_policy
-from physai.sim.gates.record import RecordError, rederive
 from physai.train.runners.checkpoint import load_run
-from physai.train.runners.identity import KEY_FILE
+from physai.train.runs.identity import KEY_FILE
 
 SMALL = ["--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2", "--iterations", "1"]
 IMAGE = "sha256:" + "5" * 64

@@ -11,12 +11,12 @@ import pytest
 import torch
 from tests.support.page_code import page_code
 
-from physai.sim.client import ServiceError
-from physai.sim.service.process import ServiceProcess, running_service
+from physai.service import ServiceError
+from physai.service.client.agents.reaching import TOLERANCE, Reach
+from physai.service.client.agents.skills import SkillError, TwinSkills
+from physai.service.client.agents.trl import PoseTwinTools, TwinTools, environment_factory
+from physai.service.serving.process import ServiceProcess, running_service
 from physai.sim.tasks.registry import load_task
-from physai.train.adapters.reaching import TOLERANCE, Reach
-from physai.train.adapters.skills import SkillError, TwinSkills
-from physai.train.adapters.trl import PoseTwinTools, TwinTools, environment_factory
 from physai.train.models.kinematics import ForwardKinematics
 
 REACH, SWINGUP = "ur10e-reach", "cartpole-swingup"
@@ -171,7 +171,7 @@ def test_skills_fit_the_task(service: ServiceProcess) -> None:
 @pytest.mark.slow
 def test_an_episode_without_its_service_has_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The client would try for 50 s to reach the service again.
-    monkeypatch.setattr("physai.sim.client.session.RESUME_S", 0.5)
+    monkeypatch.setattr("physai.service.client.remote_session.RESUME_S", 0.5)
     with running_service(tmp_path / "data", workers=0) as passing:
         tools = environment_factory(passing.url, SWINGUP)()
         tools.reset(seed=3, prompt="swing up")

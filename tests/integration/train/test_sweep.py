@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.base.canonical import sha256_hex
+from physai.cluster.sweep.folder import Base, SweepFolder, Trial
+from physai.cluster.sweep.plan import load_sweep
+from physai.compute.ray.cluster import connected
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.cli.main import main
-from physai.sim.workers.cluster import connected
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.summary import load_summary
-from physai.train.sweep.folder import Base, SweepFolder, Trial
-from physai.train.sweep.plan import load_sweep
+from physai.train.runs.summary import load_summary
 
 SWEEP = """
 parameters:
@@ -203,7 +203,7 @@ def test_a_continued_sweep_runs_the_file_that_was_named_and_compared(
             found.extend(word for half in words(trial) for word in half if word.endswith(".py"))
         return True
 
-    monkeypatch.setattr("physai.train.sweep.tuner.run_trials", note)
+    monkeypatch.setattr("physai.cluster.sweep.tuner.run_trials", note)
     assert main(["sweep", str(named), "--resume", str(sweep.path)]) == 1
     # Of two trials, to begin and to continue each.
     assert found == [str(named)] * 4

@@ -18,7 +18,7 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train import preset_for, wrap
 from physai.train.models.numpy_policy import GraphPolicy
-from physai.train.runners import teacher
+from physai.train.runners.imitation import teacher
 from physai.train.runners.runner import Trainer
 
 GAIN = torch.tensor([[3.0, 0.0, 2.0, 1.0]])

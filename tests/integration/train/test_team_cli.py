@@ -13,15 +13,15 @@ import torch
 from tests.support.opengl import needs_opengl
 from tests.support.patience import until
 
+from physai.rlhf.finetune.finetune import FinetuneSettings, finetune
 from physai.sdk.base.errors import TaskError
 from physai.sdk.cli.main import main
 from physai.sim import load_team
 from physai.train.cli.verb import verb_command
-from physai.train.config import TrainConfig
-from physai.train.preferences.finetune import FinetuneSettings, finetune
 from physai.train.runners.checkpoint import read_checkpoint, read_state
 from physai.train.runners.reporting import CsvSink
-from physai.train.runners.summary import find_runs, load_summary
+from physai.train.runs.summary import find_runs, load_summary
+from physai.train.settings.config import TrainConfig
 from physai.train.teams.train import train_team
 
 NAME = "cartpoles-tethered"

@@ -47,7 +47,7 @@ ENVIRONMENT = """
 import json, sys, torch
 from physai.sim.engines.warp_kernels import listening
 from physai.sim.envs.device.capacity import build_engine
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device.device_environment import DeviceEnvironment
 from physai.sim.tasks.registry import load_task
 
 task = load_task("cartpole-swingup")

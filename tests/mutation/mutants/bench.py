@@ -12,21 +12,21 @@ from tests.mutation.mutants.edits import golden_of
 from tests.mutation.mutants.twins import credible_twin
 from tests.support.vouching import VALIDATOR, VALIDATORS, vouched_ticks, vouched_twin
 
+from physai.gates.checks.gate import Context, Gate, Play, undecided
+from physai.gates.execution.subject import ValidationSubject, open_subject
+from physai.gates.judgement import judge
+from physai.gates.runner import GATES, ProgressLine, all_gates, find_all
+from physai.gates.settings import GateSettings
 from physai.sdk.evidence import origin as evidence_origin
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sdk.signing.exam import open_exam
-from physai.sim.gates.checks.gate import Context, Gate, Play, undecided
-from physai.sim.gates.execution.subject import ValidationSubject, open_subject
-from physai.sim.gates.judgement import judge
-from physai.sim.gates.runner import GATES, ProgressLine, all_gates, find_all
-from physai.sim.gates.settings import GateSettings
 from physai.sim.policies.resolve import TaskSource
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.sim.twin.record import SensorNoise, Timing
-from physai.sim.twin.twin import Twin
+from physai.twin.model.twin import Twin
+from physai.twin.model.twin_file import SensorNoise, Timing
 
 TESTS = Path(__file__).parents[2]
 POLICIES = TESTS / "data" / "policies"

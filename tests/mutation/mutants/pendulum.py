@@ -9,12 +9,12 @@ from tests.mutation.mutants.bench import SETTLE, TASKS, Trial, write
 from tests.mutation.mutants.edits import golden_of
 from tests.mutation.mutants.twins import Recorder, credible_twin, recordings, rescored
 
-from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.twin.parameters import DELAY
-from physai.sim.twin.record import SensorNoise, Timing
-from physai.sim.twin.twin import Twin
+from physai.twin.logs import RobotLog
+from physai.twin.model.twin import Twin
+from physai.twin.model.twin_file import SensorNoise, Timing
+from physai.twin.parameters.parameters import DELAY
 
 ROBOT = "double_pendulum"
 HIDDEN = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from physai.sdk.contract.io import load_contract
 from physai.sdk.policy.header import POLICY_FILE
-from physai.sim.tasks.reach import ur10e_reach
+from physai.sim.tasks.arms.reach import ur10e_reach
 from physai.sim.tasks.task import Task
 
 POLICY = Path(__file__).parents[2] / "data" / "policies" / "reach" / POLICY_FILE

@@ -9,16 +9,16 @@ from tests.mutation.mutants import edits, pendulum, springs
 from tests.mutation.mutants.bench import TASKS, Trial, honest, honest_trial, subject_of, task, twin, write
 from tests.support.memoriser import first_readings, memoriser
 
-from physai.sdk.base.canonical import canonical_json
+from physai.gates.checks.gate import Context
+from physai.gates.execution.subject import QUANTISED_FILE
+from physai.gates.settings import GateSettings
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE
-from physai.sim.gates.checks.gate import Context
-from physai.sim.gates.execution.batch import seeds_of
-from physai.sim.gates.execution.subject import QUANTISED_FILE
-from physai.sim.gates.settings import GateSettings
-from physai.sim.twin.record import SensorNoise
-from physai.sim.twin.twin import nominal_twin
+from physai.twin.model.twin import nominal_twin
+from physai.twin.model.twin_file import SensorNoise
+from physai.twin.rollouts.batch import seeds_of
 
 Make = Callable[[Path], Trial]
 EFFORT = "joint_effort_target"

@@ -10,15 +10,15 @@ import numpy.typing as npt
 from tests.support.replay_samples import with_sample
 
 from physai.sdk.evidence.origin import Origin
-from physai.sim.calibration.alternatives import model_alternatives
-from physai.sim.calibration.calibrate import residuals
-from physai.sim.calibration.replay.replay import replay
-from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
-from physai.sim.twin.models import calibration_model
-from physai.sim.twin.parameters import DELAY, catalogue
-from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
-from physai.sim.twin.twin import Twin, nominal_twin
+from physai.twin.calibration.alternatives import model_alternatives
+from physai.twin.calibration.calibrate import residuals
+from physai.twin.calibration.replay.replay import replay
+from physai.twin.logs import RobotLog
+from physai.twin.model.twin import Twin, nominal_twin
+from physai.twin.model.twin_file import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
+from physai.twin.parameters.models import calibration_model
+from physai.twin.parameters.parameters import DELAY, catalogue
 
 Array = npt.NDArray[np.float64]
 

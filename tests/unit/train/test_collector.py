@@ -3,8 +3,8 @@
 import torch
 
 from physai.sim.tasks.registry import load_task
-from physai.train.config import TrainConfig
 from physai.train.runners.runner import Trainer
+from physai.train.settings.config import TrainConfig
 
 CONFIG = TrainConfig(num_envs=4, horizon=3, epochs=1, minibatches=1, hidden=(8,), overlap=True, num_threads=1)
 

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
-from physai.train.config import ConfigError, TrainConfig, describe_settings, read_settings, with_options, with_settings
-from physai.train.presets import PRESETS, preset_for, settings_of
+from physai.train.settings.config import (
+    ConfigError,
+    TrainConfig,
+    describe_settings,
+    read_settings,
+    with_options,
+    with_settings,
+)
+from physai.train.settings.presets import PRESETS, preset_for, settings_of
 
 DEFAULT = TrainConfig()
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
+    from physai.train.api import export as export
+    from physai.train.api import train as train
     from physai.train.classical.double_pendulum import board_swing_up as board_swing_up
     from physai.train.classical.swing_up import SwingUp as SwingUp
     from physai.train.classical.swing_up import Totals as Totals
@@ -21,14 +23,12 @@ if TYPE_CHECKING:
     from physai.train.classical.tracking import lqr as lqr
     from physai.train.classical.tracking import track as track
     from physai.train.classical.tracking import tvlqr as tvlqr
-    from physai.train.config import TrainConfig as TrainConfig
-    from physai.train.graph import wrap as wrap
     from physai.train.onnx_export.export import ExportReport as ExportReport
-    from physai.train.presets import preset_for as preset_for
+    from physai.train.onnx_export.wrapped import wrap as wrap
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
+    from physai.train.settings.config import TrainConfig as TrainConfig
+    from physai.train.settings.presets import preset_for as preset_for
     from physai.train.teams.trainer import TeamTrainer as TeamTrainer
-    from physai.train.workflow import export as export
-    from physai.train.workflow import train as train
 
 __all__ = [
     "ExportReport",
@@ -62,12 +62,12 @@ __getattr__ = lazy_exports(
         "classical.double_pendulum": ["board_swing_up"],
         "classical.swing_up": ["SwingUp", "Totals", "optimised_swing_up"],
         "classical.tracking": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
-        "config": ["TrainConfig"],
-        "graph": ["wrap"],
+        "settings.config": ["TrainConfig"],
+        "onnx_export.wrapped": ["wrap"],
         "onnx_export.export": ["ExportReport"],
-        "presets": ["preset_for"],
+        "settings.presets": ["preset_for"],
         "runners.session": ["TrainingOutcome"],
         "teams.trainer": ["TeamTrainer"],
-        "workflow": ["export", "train"],
+        "api": ["export", "train"],
     },
 )

@@ -47,7 +47,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
         ControlError: no runtime listens.
     """
     from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
-    from physai.deploy_jetson.slots.health import health_path
+    from physai.deploy_jetson.update.slots.health import health_path
 
     path = health_path(root).with_name(CONTROL_FILE)
     if arguments.every is not None:

@@ -13,11 +13,11 @@ from physai.sdk.base.terminal import printable
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.flash.bundle_upload import BundleUpload
-    from physai.deploy_jetson.flash.deliver import Flashed, FlashOptions
-    from physai.deploy_jetson.flash.installation_reports import InstallationReports
-    from physai.deploy_jetson.flash.rollout import RobotReport
-    from physai.deploy_jetson.flash.target import Target
+    from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
+    from physai.deploy_jetson.update.flash.deliver import Flashed, FlashOptions
+    from physai.deploy_jetson.update.flash.installation_reports import InstallationReports
+    from physai.deploy_jetson.update.flash.rollout import RobotReport
+    from physai.deploy_jetson.update.flash.target import Target
     from physai.sdk.base.service import Service
 
 MAX_PATIENCE_S = 3600.0
@@ -64,8 +64,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError("name one robot, or a fleet: physai flash HOST BUNDLE, physai flash --group FLEET BUNDLE")
     if not 0.0 <= arguments.patience <= MAX_PATIENCE_S:
         raise PhysaiError(f"--patience must lie in 0 … {MAX_PATIENCE_S:g} s, got {arguments.patience:g}")
-    from physai.deploy_jetson.flash.deliver import FlashOptions
-    from physai.deploy_jetson.flash.installation_reports import InstallationReports
+    from physai.deploy_jetson.update.flash.deliver import FlashOptions
+    from physai.deploy_jetson.update.flash.installation_reports import InstallationReports
     from physai.sdk.base.service import Service
 
     service = None if arguments.server is None else Service.parse(arguments.server)
@@ -88,7 +88,7 @@ def _warn(text: str) -> None:
 
 def _load(bundle: Path, service: Service | None) -> BundleUpload:
     """Reads a bundle file, or fetches a registered bundle."""
-    from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+    from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
     from physai.sdk.bundle.registered import fetch_bundle, is_digest_prefix
 
     name = str(bundle)
@@ -105,9 +105,9 @@ def _flash_robot(
     import asyncio
 
     from physai.deploy_jetson.cli.flash_text import Display, record, sentence
-    from physai.deploy_jetson.flash.deliver import flash
-    from physai.deploy_jetson.flash.rollout import RobotReport
-    from physai.deploy_jetson.flash.target import Target
+    from physai.deploy_jetson.update.flash.deliver import flash
+    from physai.deploy_jetson.update.flash.rollout import RobotReport
+    from physai.deploy_jetson.update.flash.target import Target
 
     target = Target.parse(arguments.host, root=arguments.root, physai=arguments.physai or "physai")
     with Display(sys.stderr, quiet=arguments.json) as display:
@@ -124,7 +124,7 @@ def _flash_robot(
 
 def _statement(path: Path | None) -> str:
     """Read a signed time statement; empty without a file."""
-    from physai.deploy_jetson.flash.protocol import MAX_TEXT
+    from physai.deploy_jetson.update.flash.protocol import MAX_TEXT
     from physai.sdk.base.files import read_plain
 
     if path is None:
@@ -146,9 +146,9 @@ def _flash_fleet(
     from dataclasses import replace
 
     from physai.deploy_jetson.cli.flash_text import Display, fleet_record, fleet_table
-    from physai.deploy_jetson.flash.deliver import flash
-    from physai.deploy_jetson.flash.fleet import load_fleet
-    from physai.deploy_jetson.flash.rollout import roll_out
+    from physai.deploy_jetson.update.flash.deliver import flash
+    from physai.deploy_jetson.update.flash.fleet import load_fleet
+    from physai.deploy_jetson.update.flash.rollout import roll_out
 
     fleet = load_fleet(arguments.group, root=arguments.root, physai=arguments.physai)
     with Display(sys.stderr, quiet=arguments.json) as display:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
-from physai.deploy_jetson.flash.bundle_upload import BundleUpload
-from physai.deploy_jetson.flash.deliver import FlashProgress, FlashStep
-from physai.deploy_jetson.flash.rollout import RobotReport
-from physai.deploy_jetson.flash.target import Target
+from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
+from physai.deploy_jetson.update.flash.deliver import FlashProgress, FlashStep
+from physai.deploy_jetson.update.flash.rollout import RobotReport
+from physai.deploy_jetson.update.flash.target import Target
 from physai.sdk.base.terminal import printable, styled, table
 
 _DOING = {

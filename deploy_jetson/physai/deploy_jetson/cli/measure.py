@@ -70,7 +70,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 def _origin(root: Path) -> Origin | None:
     """Return the origin of this robot; None on a computer that was never set up as one."""
-    from physai.deploy_jetson.agent.agent import UpdateAgent
+    from physai.deploy_jetson.update.agent.agent import UpdateAgent
 
     config = UpdateAgent(root=root).config
     return config.identity().origin if config.exists() else None

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.cli import command as runtime_command
 from physai.deploy_jetson.cli import measure, run, top
-from physai.deploy_jetson.slots.layout import DEFAULT_CONFIG, DEFAULT_ROOT
+from physai.deploy_jetson.update.slots.layout import DEFAULT_CONFIG, DEFAULT_ROOT
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import open_plain
 from physai.sdk.base.plugins import contributions
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
+from physai.sdk.cli.shared.verdict_options import add_requirement_arguments, requirements_from
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.agent.agent import UpdateAgent
-    from physai.deploy_jetson.agent.watch import TrialWatcher, Watched
     from physai.deploy_jetson.inference.backend import BackendChoice
+    from physai.deploy_jetson.update.agent.agent import UpdateAgent
+    from physai.deploy_jetson.update.agent.watch import TrialWatcher, Watched
 
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 MAX_WAIT_S = 86400.0
@@ -129,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.action in _ON_ROOT:
         return _ON_ROOT[arguments.action](_root(arguments), arguments)
     if arguments.action == "receive":
-        from physai.deploy_jetson.flash.receiver import serve
+        from physai.deploy_jetson.update.flash.receiving.receiver import serve
 
         return serve(_root(arguments), arguments.config)
     return _ACTIONS[arguments.action](_agent(arguments), arguments)
@@ -140,7 +140,7 @@ def _root(arguments: argparse.Namespace) -> Path:
 
 
 def _agent(arguments: argparse.Namespace) -> UpdateAgent:
-    from physai.deploy_jetson.agent.agent import UpdateAgent
+    from physai.deploy_jetson.update.agent.agent import UpdateAgent
 
     backend: BackendChoice = getattr(arguments, "backend", "auto")
     return UpdateAgent(
@@ -155,7 +155,7 @@ def _warn(message: str) -> None:
 def _setup(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
-    from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+    from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
     from physai.sdk.signing.trust_file import SignedTrust
 
     joints = None if arguments.joints is None else tuple(arguments.joints.split(","))
@@ -181,7 +181,7 @@ def _setup(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _install(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
-    from physai.deploy_jetson.agent.tested import no_progress
+    from physai.deploy_jetson.update.agent.tested import no_progress
 
     data = _bundle(agent, arguments)
     show = _progress if sys.stderr.isatty() and not arguments.json else no_progress
@@ -213,7 +213,7 @@ def _install(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _bundle(agent: UpdateAgent, arguments: argparse.Namespace) -> bytes:
-    from physai.deploy_jetson.agent.incoming import assemble, parse_recipe
+    from physai.deploy_jetson.update.agent.incoming import assemble, parse_recipe
     from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES
     from physai.sdk.bundle.manifest import read_file
 
@@ -252,7 +252,7 @@ def _activate(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _commit(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
-    from physai.deploy_jetson.slots.health import Health
+    from physai.deploy_jetson.update.slots.health import Health
 
     # A commit by hand has to know what the counters say, even if it overrules them.
     finding = _watcher(agent).look()
@@ -278,8 +278,8 @@ def _rollback(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _status(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
-    from physai.deploy_jetson.agent.status import read_status
     from physai.deploy_jetson.cli.robot_text import status_text
+    from physai.deploy_jetson.update.agent.status import read_status
 
     status = read_status(agent)
     return _print(arguments, _plain(status), "" if arguments.json else status_text(status))
@@ -304,8 +304,8 @@ def _gc(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _doctor(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
-    from physai.deploy_jetson.agent.status import examine
     from physai.deploy_jetson.cli.robot_text import checks_text
+    from physai.deploy_jetson.update.agent.status import examine
 
     checks = examine(agent)
     _print(arguments, {"checks": _plain(checks)}, "" if arguments.json else checks_text(checks))
@@ -339,7 +339,7 @@ def _watch(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _watcher(agent: UpdateAgent, sleep: Callable[[float], None] = time.sleep) -> TrialWatcher:
-    from physai.deploy_jetson.agent.watch import TrialWatcher
+    from physai.deploy_jetson.update.agent.watch import TrialWatcher
 
     return TrialWatcher(agent, sleep=sleep)
 
@@ -356,7 +356,7 @@ def _end_text(watched: Watched) -> str:
 
 
 def _missing(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
-    from physai.deploy_jetson.agent.incoming import missing
+    from physai.deploy_jetson.update.agent.incoming import missing
 
     digests = missing(agent.store, arguments.digests)
     return _print(arguments, {"missing": digests}, "\n".join(digests))

@@ -2,9 +2,9 @@
 
 import sys
 
-from physai.deploy_jetson.agent.status import DoctorCheck, SlotStatus, Status
-from physai.deploy_jetson.slots.health import HealthFinding
-from physai.deploy_jetson.slots.records import SlotEvent, Trial
+from physai.deploy_jetson.update.agent.status import DoctorCheck, SlotStatus, Status
+from physai.deploy_jetson.update.slots.health import HealthFinding
+from physai.deploy_jetson.update.slots.slot_records import SlotEvent, Trial
 from physai.sdk.base.terminal import printable, styled, table
 
 SHOWN_EVENTS = 8

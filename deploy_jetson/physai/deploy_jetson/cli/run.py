@@ -17,7 +17,7 @@ from physai.sdk.cli.parser import key_values
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-    from physai.deploy_jetson.runtime.options import RunOptions
+    from physai.deploy_jetson.runtime.run_options import RunOptions
 
 # The guard intervened and was not reset.
 EXIT_TAKEN_OVER = 1
@@ -64,9 +64,9 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     Raises:
         PhysaiError: no policy is allowed to run, or it does not start, or does not fit this robot.
     """
-    from physai.deploy_jetson.runtime.loop import LoopEnd
+    from physai.deploy_jetson.runtime.loop.loop import LoopEnd
+    from physai.deploy_jetson.runtime.loop.summary import summary_text
     from physai.deploy_jetson.runtime.runtime import Runtime
-    from physai.deploy_jetson.runtime.summary import summary_text
     from physai.sdk.transport.registry import open_transport
 
     options = _options(root, arguments)
@@ -96,7 +96,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 
 def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
-    from physai.deploy_jetson.runtime.options import RunOptions
+    from physai.deploy_jetson.runtime.run_options import RunOptions
     from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
 
     # argparse accepts `nan` and `inf` as numbers.

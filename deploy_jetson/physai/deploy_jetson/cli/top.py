@@ -40,7 +40,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
         ControlError: no runtime listens.
     """
     from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, listens, tell
-    from physai.deploy_jetson.slots.health import health_path
+    from physai.deploy_jetson.update.slots.health import health_path
 
     if not (math.isfinite(arguments.every) and 0.05 <= arguments.every <= 60.0):
         raise PhysaiError(f"--every must lie in 0.05 … 60 s, got {arguments.every}")

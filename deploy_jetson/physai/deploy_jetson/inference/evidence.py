@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from physai.deploy_jetson.inference.backend import Built
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.latency import MAX_TICKS, LatencyEvidence
 from physai.sdk.evidence.origin import Origin, machine_text
 from physai.sdk.evidence.verdict import utc_text

@@ -6,33 +6,33 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlSocket
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, CommandQueue, Levels
-from physai.deploy_jetson.runtime.health import RuntimeHealth
+from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine
 from physai.deploy_jetson.runtime.hot_swap.policy_watcher import start_scout
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.io.robot_check import DescribesRobot, check_robot
-from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.loop_result import Counts, LoopEnd
-from physai.deploy_jetson.runtime.options import RunOptions, require_rate
+from physai.deploy_jetson.runtime.loop.loop import Loop
+from physai.deploy_jetson.runtime.loop.loop_result import Counts, LoopEnd
+from physai.deploy_jetson.runtime.loop.summary import Summary, stages_us
+from physai.deploy_jetson.runtime.loop.tick import Tick
 from physai.deploy_jetson.runtime.reporter import Reporter
-from physai.deploy_jetson.runtime.standby import Standby
-from physai.deploy_jetson.runtime.start import drives_at_once, note_driving
+from physai.deploy_jetson.runtime.run_options import RunOptions, require_rate
+from physai.deploy_jetson.runtime.standby.standby import Standby
+from physai.deploy_jetson.runtime.standby.start import drives_at_once, note_driving
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
-from physai.deploy_jetson.runtime.stop.records import StopRecords
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
-from physai.deploy_jetson.runtime.summary import Summary, stages_us
+from physai.deploy_jetson.runtime.stop.stop_records import StopRecords
 from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
-from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
+from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
 from physai.sdk.safety import GuardState

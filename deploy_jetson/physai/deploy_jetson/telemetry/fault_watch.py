@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 
 from physai.deploy_jetson.ticks.reasons import RuntimeFault, describe
-from physai.deploy_jetson.ticks.ring import Ticks
+from physai.deploy_jetson.ticks.tick_ring import Ticks
 from physai.sdk.safety import GuardState
 
 # Missed control periods within `BURST_S` that count as one fault.

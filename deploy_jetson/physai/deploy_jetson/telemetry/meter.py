@@ -4,7 +4,7 @@ import numpy as np
 
 from physai.deploy_jetson.telemetry.histogram import Histogram, Nanoseconds
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
-from physai.deploy_jetson.ticks.ring import TickRing, Ticks
+from physai.deploy_jetson.ticks.tick_ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 # Sensor stamp to the decision of the guard; due time of a tick to its start; in the graph; in the guard;

@@ -16,7 +16,7 @@ from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.metrics_server import MetricsServer
 from physai.deploy_jetson.telemetry.steal_time import steal_s
 from physai.deploy_jetson.telemetry.tick_log import TickLog
-from physai.deploy_jetson.ticks.ring import TickRing
+from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
 

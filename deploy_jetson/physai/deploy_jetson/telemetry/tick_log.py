@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from physai.deploy_jetson.ticks.ring import Ticks
+from physai.deploy_jetson.ticks.tick_ring import Ticks
 from physai.sdk.evidence.latency import MAX_TICKS
 
 

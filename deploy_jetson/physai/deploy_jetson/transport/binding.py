@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from physai.sdk.base.errors import unknown_name
-from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.base.formats.yaml_file import read_yaml
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, require_unique
 from physai.sdk.transport.protocol import TransportError

@@ -1,19 +1,28 @@
 """Lazy package exports, so that the command line starts quickly."""
 
 import importlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 
-def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+def lazy_exports(
+    package: str, homes: Mapping[str, Sequence[str]], *, moved: Mapping[str, Sequence[str]] | None = None
+) -> Callable[[str], object]:
     """Return the `__getattr__` (PEP 562) of a package.
 
     Args:
         package: `__name__` of the package.
         homes: names that each module, by its path below the package, provides.
+        moved: names that other packages provide now, by package; using them here warns and works for one version.
     """
     modules = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+    packages = {name: other for other, names in (moved or {}).items() for name in names}
 
     def load(name: str) -> object:
+        if name in packages:
+            message = f"{package}.{name} is now {packages[name]}.{name}"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            return getattr(importlib.import_module(packages[name]), name)
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(modules[name]), name)

@@ -26,9 +26,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from physai.sdk.base.canonical import canonical_json, sha256_hex
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import ContractError
+from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
+from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.bundle.archive import (
     LATER_MEMBERS,
     MANIFEST_FILE,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.files import write_atomic
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.service import Service, ServiceRequestError
 from physai.sdk.base.user_cache import user_cache
 from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, BundleError, read_file

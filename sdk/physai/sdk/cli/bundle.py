@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.key_files import KEYS_SHOWN as _KEYS
-from physai.sdk.cli.key_files import default_trust, key_folder, load_key, utc_option
-from physai.sdk.cli.passphrases import add_passphrase_argument
-from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
-from physai.sdk.cli.verdicts import add_record_arguments, rederived
+from physai.sdk.cli.shared.key_files import KEYS_SHOWN as _KEYS
+from physai.sdk.cli.shared.key_files import default_trust, key_folder, load_key, utc_option
+from physai.sdk.cli.shared.passphrases import add_passphrase_argument
+from physai.sdk.cli.shared.rederivation import add_record_arguments, rederived
+from physai.sdk.cli.shared.verdict_options import add_requirement_arguments, requirements_from
 
 if TYPE_CHECKING:
     from physai.sdk.bundle.manifest import Bundle
     from physai.sdk.signing.attestation import Role
-    from physai.sdk.signing.keys import SigningKey
+    from physai.sdk.signing.ed25519 import SigningKey
     from physai.sdk.signing.verify import Verified
 
 _TIME = "2026-11-21T12:00:00Z"
@@ -170,7 +170,7 @@ def _variants(text: str | None) -> list[str] | None:
 
 
 def _load_key(arguments: argparse.Namespace, role: Role, path: Path | None) -> SigningKey:
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError
+    from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError
 
     path = path or key_folder() / f"{role}{PRIVATE_SUFFIX}"
     if not path.exists():
@@ -315,7 +315,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
     from physai.sdk.bundle.manifest import read_bundle
     from physai.sdk.cli.bundle_text import differences_text
-    from physai.sdk.signing.diff import diff_bundles
+    from physai.sdk.signing.bundle_diff import diff_bundles
 
     left, right = read_bundle(arguments.left), read_bundle(arguments.right)
     differences = diff_bundles(left, right)

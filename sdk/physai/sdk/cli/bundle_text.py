@@ -8,7 +8,7 @@ from physai.sdk.base.terminal import table
 from physai.sdk.bundle.archive import MODEL_CARD_FILE, BundleError
 from physai.sdk.bundle.manifest import Bundle
 from physai.sdk.evidence.verdict import utc_text
-from physai.sdk.signing.diff import BundleDifference
+from physai.sdk.signing.bundle_diff import BundleDifference
 from physai.sdk.signing.sign import Claims, read_claims
 from physai.sdk.signing.verify import SignedVerdict
 

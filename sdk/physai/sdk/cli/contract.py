@@ -35,7 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "schema":
-        from physai.sdk.contract.schema import schema_text
+        from physai.sdk.contract.contract_schema import schema_text
 
         sys.stdout.write(schema_text())
         return 0
@@ -69,7 +69,7 @@ def _show(file: str, *, as_json: bool) -> int:
 def _diff(left: str, right: str, *, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from physai.sdk.contract.diff import diff, format_diff
+    from physai.sdk.contract.contract_diff import diff, format_diff
     from physai.sdk.contract.io import load_contract
 
     a, b = load_contract(left), load_contract(right)

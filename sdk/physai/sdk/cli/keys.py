@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.key_files import KEYS_SHOWN, default_trust, key_folder, load_key
-from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
-from physai.sdk.cli.statements import add_ticks_arguments, add_time_arguments, sign_ticks_file, sign_time_file
+from physai.sdk.cli.shared.key_files import KEYS_SHOWN, default_trust, key_folder, load_key
+from physai.sdk.cli.shared.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.cli.shared.statements import add_ticks_arguments, add_time_arguments, sign_ticks_file, sign_time_file
 
 if TYPE_CHECKING:
     from physai.sdk.signing.attestation import Role
-    from physai.sdk.signing.keys import PublicKey, SigningKey
+    from physai.sdk.signing.ed25519 import PublicKey, SigningKey
     from physai.sdk.signing.trust_file import SignedTrust
     from physai.sdk.signing.trust_store import TrustStore
 
@@ -82,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _init(arguments: argparse.Namespace) -> int:
     from physai.sdk.signing.attestation import ROLES
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey, public_path
+    from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey, public_path
     from physai.sdk.signing.trust_file import TRUST_FILE, SignedTrust
     from physai.sdk.signing.trust_store import TrustStore
 
@@ -129,7 +129,7 @@ def _new_passphrase(arguments: argparse.Namespace, name: str) -> str | None:
 def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str | None) -> PublicKey:
     from pydantic import ValidationError
 
-    from physai.sdk.signing.keys import KeyFileError, public_path, save_private_key, save_public_key
+    from physai.sdk.signing.ed25519 import KeyFileError, public_path, save_private_key, save_public_key
 
     try:
         public = key.public_key(role, label=label)
@@ -145,7 +145,7 @@ def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str |
 
 
 def _trust(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.signing.keys import load_public_key
+    from physai.sdk.signing.ed25519 import load_public_key
     from physai.sdk.signing.trust_file import SignedTrust
     from physai.sdk.signing.trust_store import TrustError, TrustStore
 
@@ -188,7 +188,7 @@ def _with_threshold(store: TrustStore, text: str) -> TrustStore:
 
 
 def _rotate(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, SigningKey, load_public_key, public_path
+    from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, SigningKey, load_public_key, public_path
 
     old: Path = arguments.key
     public = load_public_key(public_path(old))
@@ -218,7 +218,7 @@ def _revoke(arguments: argparse.Namespace, path: Path) -> int:
 
 def _find_key(store: TrustStore, text: str) -> str:
     """Id of a key given as a public key file, an id or a prefix of it."""
-    from physai.sdk.signing.keys import load_public_key
+    from physai.sdk.signing.ed25519 import load_public_key
     from physai.sdk.signing.trust_store import TrustError
 
     if Path(text).is_file():
@@ -259,7 +259,7 @@ def _save_trust(
 
 
 def _owner_keys(arguments: argparse.Namespace, path: Path) -> list[SigningKey]:
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError
+    from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError
 
     keys: list[SigningKey] = []
     for file in arguments.owner_key or [path.with_name(f"owner{PRIVATE_SUFFIX}")]:

@@ -10,10 +10,10 @@ import signal
 import sys
 from importlib.metadata import EntryPoint, version
 
-from physai.sdk.base.ending import ends_abruptly, leave
 from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
 from physai.sdk.base.extras import DISTRIBUTION, missing_extra
 from physai.sdk.base.plugins import contributions
+from physai.sdk.base.process.ending import ends_abruptly, leave
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import Parser

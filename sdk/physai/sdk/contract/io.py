@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from physai.sdk.base.canonical import canonical_json
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import ContractError
 from physai.sdk.base.file_names import CONTRACT_FILE, MAX_CONTRACT_BYTES
 from physai.sdk.base.files import read_plain, write_atomic
-from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.base.formats.documents import DocumentKind
+from physai.sdk.base.formats.onnx_metadata import read_onnx_metadata
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import FORMAT_VERSION, OLDEST_FORMAT_VERSION
 

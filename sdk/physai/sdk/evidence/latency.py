@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from physai.sdk.base.canonical import canonical_json, sha256_hex
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
+from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Label
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.signature import EvidenceSignature

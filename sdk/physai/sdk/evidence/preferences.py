@@ -10,8 +10,8 @@ from typing import Annotated, Self
 import rfc8785
 from pydantic import Field, ValidationError
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.contract.robot import Frozen, Sha256
 
 PREFIX = "preferences."

@@ -10,9 +10,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.origin import Accepted, Origin, OriginKind, is_unit_of, model_of
 from physai.sdk.evidence.verdict import Sha256, Verdict, VerdictOutcome

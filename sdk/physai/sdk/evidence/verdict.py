@@ -12,14 +12,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from physai.sdk.base.canonical import canonical_json, sha256_hex
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
-from physai.sdk.base.software import Software
+from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
+from physai.sdk.base.formats.documents import DocumentKind
+from physai.sdk.base.process.software import Software
 from physai.sdk.contract.robot import Finite, Frozen, Label, Name, require_unique
 from physai.sdk.contract.robot import Sha256 as Sha256
-from physai.sdk.evidence.exam import ExamFacts
+from physai.sdk.evidence.exam_facts import ExamFacts
 from physai.sdk.evidence.origin import Accepted, Origin
 from physai.sdk.evidence.preferences import Preferences
 

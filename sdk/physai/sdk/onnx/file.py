@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from physai.sdk.base.protobuf import BYTES, FIXED32, VARINT, MalformedError, Value, fields, signed, varint
+from physai.sdk.base.formats.protobuf import BYTES, FIXED32, VARINT, MalformedError, Value, fields, signed, varint
 
 Kind = Literal["int", "float", "text", "bytes"]
 

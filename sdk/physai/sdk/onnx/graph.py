@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from physai.sdk.base.onnx_metadata import metadata_entries
-from physai.sdk.base.protobuf import MalformedError
+from physai.sdk.base.formats.onnx_metadata import metadata_entries
+from physai.sdk.base.formats.protobuf import MalformedError
 from physai.sdk.evidence.preferences import StatedPreferencesError, require_as_started
 from physai.sdk.onnx.file import Found, read_model
 from physai.sdk.onnx.operators import KIND_NUMBERS, OPERATORS

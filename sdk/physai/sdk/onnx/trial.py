@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from physai.sdk.base.isolation import JsonFacts, ReportProgress, call_apart, serve
+from physai.sdk.base.process.isolation import JsonFacts, ReportProgress, call_apart, serve
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.header import PolicyError
 

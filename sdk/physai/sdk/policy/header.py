@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.file_names import GOLDEN_FILE as GOLDEN_FILE
 from physai.sdk.base.file_names import MAX_POLICY_BYTES as MAX_POLICY_BYTES
 from physai.sdk.base.file_names import POLICY_FILE as POLICY_FILE
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.io import ONNX_METADATA_KEY, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract

@@ -17,10 +17,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field
 
-from physai.sdk.base.documents import DocumentKind
-from physai.sdk.base.onnx_metadata import MAX_FIELDS
-from physai.sdk.base.protobuf import BYTES, MalformedError, fields
-from physai.sdk.base.software import Software
+from physai.sdk.base.formats.documents import DocumentKind
+from physai.sdk.base.formats.onnx_metadata import MAX_FIELDS
+from physai.sdk.base.formats.protobuf import BYTES, MalformedError, fields
+from physai.sdk.base.process.software import Software
 from physai.sdk.contract.robot import Frozen, Sha256
 from physai.sdk.policy.header import PROVENANCE_PREFIX, PolicyError, PolicyHeader
 from physai.sdk.policy.parity import SOURCE_KEY, require_made_of

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.errors import TaskError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen
 
 TEAM_FILE = "team.json"

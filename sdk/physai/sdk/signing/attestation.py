@@ -18,9 +18,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import ConfigDict, Field, ValidationError
 
-from physai.sdk.base.canonical import sha256_hex
-from physai.sdk.base.documents import MAX_CONTAINERS
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.base.formats.documents import MAX_CONTAINERS
 from physai.sdk.bundle.archive import MANIFEST_FILE, MAX_SIGNATURES
 from physai.sdk.contract.io import CONTRACT_FILE
 from physai.sdk.contract.robot import Frozen, Name

@@ -12,7 +12,7 @@ import rfc8785
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.signature import EvidenceSignature
 from physai.sdk.signing.attestation import STATEMENT_TYPE, is_signed_by
-from physai.sdk.signing.keys import PublicKey, SigningKey
+from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 
 EVIDENCE_PREDICATE = "urn:physai:evidence:1"
 

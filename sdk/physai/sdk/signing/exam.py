@@ -16,14 +16,14 @@ from typing import Annotated, BinaryIO, Literal
 import rfc8785
 from pydantic import ConfigDict, Field, ValidationError
 
-from physai.sdk.base.canonical import canonical_json, sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain
+from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.contract.robot import Frozen, Name
-from physai.sdk.evidence.exam import Attempts, ExamFacts
+from physai.sdk.evidence.exam_facts import Attempts, ExamFacts
 from physai.sdk.evidence.verdict import Sha256, Utc, utc_text
 from physai.sdk.signing.attestation import STATEMENT_TYPE, AttestationError, Envelope, is_signed_by, parse_envelope
-from physai.sdk.signing.keys import PublicKey, SigningKey
+from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 
 EXAM_PREDICATE = "urn:physai:exam:1"
 MAX_EXAM_BYTES = 1 << 14

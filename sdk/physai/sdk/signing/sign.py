@@ -19,7 +19,7 @@ from physai.sdk.signing.attestation import (
     parse_envelope,
     verdict_statement,
 )
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.verify import CLOCK_SKEW, SignedVerdict, signed_verdict
 
 MAX_LIFETIME = timedelta(days=3650)

@@ -28,7 +28,7 @@ from physai.sdk.signing.attestation import (
     is_signed_by,
     parse_envelope,
 )
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.trust_store import TrustStore
 
 TIME_PREDICATE = "urn:physai:time:1"

@@ -12,14 +12,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from physai.sdk.base.canonical import canonical_json
-from physai.sdk.base.documents import DocumentKind
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.bundle.archive import MAX_SIGNATURES
 from physai.sdk.contract.robot import Frozen, require_unique
 from physai.sdk.evidence.verdict import Sha256
 from physai.sdk.signing.attestation import Signature, is_signed_by
-from physai.sdk.signing.keys import PublicKey, SigningKey
+from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 from physai.sdk.signing.trust_store import TrustError, TrustStore
 
 FORMAT_VERSION = 2

@@ -13,7 +13,7 @@ from physai.sdk.bundle.archive import MAX_SIGNATURES
 from physai.sdk.contract.robot import Frozen, require_unique
 from physai.sdk.evidence.verdict import Sha256, Utc, VerdictLine, utc_text
 from physai.sdk.signing.attestation import Role
-from physai.sdk.signing.keys import PublicKey
+from physai.sdk.signing.ed25519 import PublicKey
 
 MAX_KEYS = 256
 MAX_REVOKED = 4096

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.compute.cli.options import add_device_argument, progress_bar, require_range
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import add_device_argument, progress_bar, require_range
-from physai.sim.cli.team import evaluate_team
+from physai.sim.cli.team_verb import evaluate_team
 
 if TYPE_CHECKING:
     from physai.sdk.onnx.device import PolicyDevice
@@ -75,7 +75,7 @@ def _print(
 
 def _on_device(path: Path, arguments: argparse.Namespace, device: "PolicyDevice") -> int:
     from physai.sim.envs.device.capacity import build_engine
-    from physai.sim.envs.device.environment import DeviceEnvironment
+    from physai.sim.envs.device.device_environment import DeviceEnvironment
     from physai.sim.policies.device_evaluate import play_on_device
     from physai.sim.policies.device_policy import DevicePolicy
     from physai.sim.policies.evaluate import EVALUATION_SEED
@@ -127,7 +127,7 @@ def _summary(task: "Task", played: "Episodes") -> dict[str, Any]:
 
 def _board(policy: "OnnxPolicy", preset: str) -> dict[str, Any]:
     from physai.sim.leaderboards.trial import PUBLISHED, board_name, play_trial
-    from physai.sim.tasks.realaigym import PRESET
+    from physai.sim.tasks.pendulums.realaigym import PRESET
 
     if preset != PRESET:
         raise unknown_name("evaluation preset", preset, [PRESET])

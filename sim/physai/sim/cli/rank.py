@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.compute.cli.options import MAX_SEED, require_range
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import MAX_SEED, require_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from physai.sim.stats.rank import Estimate, RankValidity, Trials
+    from physai.sdk.stats.rank import Estimate, RankValidity, Trials
 
 _DESCRIPTION = """\
 Compare the scores that the same policies reach on the robot and in simulation.
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints both scores of each policy and how well they agree."""
-    from physai.sim.stats.rank import RankError, rank_validity
-    from physai.sim.stats.score_file import read_scores
+    from physai.sdk.stats.rank import RankError, rank_validity
+    from physai.sdk.stats.score_file import read_scores
 
     require_range("--seed", arguments.seed, 0, MAX_SEED)
     real, sim = read_scores(arguments.real), read_scores(arguments.sim)

@@ -16,8 +16,8 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
 
 if TYPE_CHECKING:
+    from physai.compute.pool import Workers
     from physai.sim.robots.importing.importer import ImportOptions
-    from physai.sim.workers.pool import Workers
 
 MAX_FILES = 10_000
 """Maximum number of files to import at once."""
@@ -92,8 +92,8 @@ def run_batch(
     import_one: Callable[[ImportOptions, ImportRequest], dict[str, Any]],
 ) -> int:
     """Imports all files with a function that returns a file's record; returns 0, or 1 if one failed."""
-    from physai.sim.workers.pool import Processes
-    from physai.sim.workers.ray_pool import RayWorkers
+    from physai.compute.pool import Processes
+    from physai.compute.ray.ray_pool import RayWorkers
 
     requests = requests_for(robot_files(arguments.files), arguments.out or Path())
     jobs = arguments.jobs if arguments.ray is not None else min(arguments.jobs or 1, len(requests))
@@ -119,7 +119,7 @@ def _imported(
     requests: Sequence[ImportRequest], workers: Workers[ImportRequest, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Records in the order of requests."""
-    from physai.sim.workers.pool import compute_all
+    from physai.compute.pool import compute_all
 
     records: dict[int, dict[str, Any]] = {}
     for number, result in compute_all(workers, requests):

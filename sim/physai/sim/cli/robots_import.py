@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.compute.cli.options import add_worker_arguments, check_worker_options
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
-from physai.sim.cli.options import add_worker_arguments, check_worker_options
 from physai.sim.cli.robots_batch import ImportRequest, run_batch
 
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
-    from physai.sim.robots.check import RobotCheck
+    from physai.sim.robots.checks.check import RobotCheck
     from physai.sim.robots.importing.importer import Imported, ImportOptions
 
 _IMPORT = """Make a folder of a robot that physai and plain MuJoCo load, from a URDF (with meshes), a xacro or an MJCF
@@ -197,7 +197,7 @@ def _next(robot: Robot, check: RobotCheck) -> str:
 
 def _has_legs(robot: Robot) -> bool:
     from physai.sim.robots import home_qpos
-    from physai.sim.robots.feet import find_feet
+    from physai.sim.robots.checks.feet import find_feet
 
     return len(find_feet(robot.model, home_qpos(robot.model))) > 1
 
@@ -218,7 +218,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def _checked(robot: Any) -> RobotCheck:
-    from physai.sim.robots.check import check_robot
+    from physai.sim.robots.checks.check import check_robot
 
     return check_robot(robot)
 
@@ -237,11 +237,11 @@ def _preview(robot: Robot, path: Path) -> str | None:
 
 
 def _options(arguments: argparse.Namespace) -> ImportOptions:
-    from physai.sim.cli.options import require_range
+    from physai.compute.cli.options import require_range
     from physai.sim.robots.importing.actuation import Servos
-    from physai.sim.robots.importing.assets import MAX_STL_FACES
-    from physai.sim.robots.importing.decimation import LEAST_FACES
     from physai.sim.robots.importing.importer import ImportOptions
+    from physai.sim.robots.importing.meshes.assets import MAX_STL_FACES
+    from physai.sim.robots.importing.meshes.decimation import LEAST_FACES
 
     require_range("--bandwidth", arguments.bandwidth, 0.1, 100.0)
     require_range("--speed", arguments.speed, 1e-3, 1e3)
@@ -270,7 +270,7 @@ def _options(arguments: argparse.Namespace) -> ImportOptions:
 
 
 def _gains(text: str) -> tuple[float | None, float | None]:
-    from physai.sim.cli.options import require_range
+    from physai.compute.cli.options import require_range
 
     if text in ("auto", "none", "effort"):
         return None, None
@@ -285,7 +285,7 @@ def _gains(text: str) -> tuple[float | None, float | None]:
 
 
 def _efforts(text: str | None) -> tuple[tuple[str, float], ...]:
-    from physai.sim.cli.options import require_range
+    from physai.compute.cli.options import require_range
     from physai.sim.robots.importing.actuation import LARGEST_EFFORT
 
     pairs: list[tuple[str, float]] = []

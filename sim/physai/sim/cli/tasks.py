@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(*, as_json: bool) -> int:
     from physai.sim.tasks.registry import load_task, task_names
-    from physai.sim.teams.registry import load_team, team_names
+    from physai.sim.teams.team_registry import load_team, team_names
 
     tasks = [load_task(name) for name in task_names()]
     if as_json:

@@ -11,9 +11,9 @@ import numpy as np
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sim.leaderboards.realaigym import Score, score
+from physai.sim.leaderboards.boards import Score, score
 from physai.sim.policies.evaluate import Policy
-from physai.sim.tasks.realaigym import PRESET, STEP_S, board_model
+from physai.sim.tasks.pendulums.realaigym import PRESET, STEP_S, board_model
 
 EPISODE_S = 10.0
 TORQUE_LIMIT = 6.0

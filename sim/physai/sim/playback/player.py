@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from physai.sdk.base.errors import TaskError
-from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.contract_diff import require_same
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.domain_randomization import ParameterDraws
@@ -27,9 +27,9 @@ from physai.sim.playback.moment import (
 )
 from physai.sim.policies.evaluate import EVALUATION_SEED, Policy
 from physai.sim.tasks.task import Task
-from physai.sim.teams.environment import TeamEnvironment
-from physai.sim.teams.evaluate import require_policies
 from physai.sim.teams.team import Team
+from physai.sim.teams.team_environment import TeamEnvironment
+from physai.sim.teams.team_evaluate import require_policies
 from physai.sim.teams.worlds import drawn_fields
 
 

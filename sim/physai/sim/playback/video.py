@@ -12,8 +12,8 @@ from physai.sim.engines.protocol import Array
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.labels import FilmLabels
 from physai.sim.playback.moment import Fields, Moment, Vector
+from physai.sim.playback.picture_subject import Scene, command_fields, framing, markers_of
 from physai.sim.playback.rendering import MAX_PIXELS, Image, Labels, OffscreenRenderer, VideoWriter
-from physai.sim.playback.scene import Scene, command_fields, framing, markers_of
 
 MAX_FPS = 120.0
 ROUNDING_S = 1e-9

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.contract_diff import require_same
 from physai.sim.envs.device.capacity import require_capacity
-from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep
+from physai.sim.envs.device.device_environment import DeviceEnvironment, DeviceStep
 from physai.sim.envs.device.graph import CapturedEnvironment
 from physai.sim.envs.divergence import DivergedEpisode
 from physai.sim.envs.rng import Seeds

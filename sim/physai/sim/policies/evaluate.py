@@ -7,12 +7,12 @@ from typing import Protocol
 import numpy as np
 
 from physai.sdk.base.errors import TaskError
-from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.stats.statistics import clopper_pearson
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Bools, DivergedEpisode, Environment
 from physai.sim.envs.rng import Seeds, episode_seeds
-from physai.sim.stats.statistics import clopper_pearson
 from physai.sim.tasks.task import Task
 
 EVALUATION_SEED = 0x5EED_0E7A1

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
-from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.base.formats.onnx_metadata import read_onnx_metadata
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
 from physai.sdk.policy.team_record import TEAM_KEY, require_one_robot
-from physai.sim.policies.kept_task import KeptTask, kept_task
+from physai.sim.policies.saved_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
 from physai.sim.tasks.registry import BUILT_IN, MAX_SHOWN, built_in_task, load_task
 from physai.sim.tasks.task import Task
@@ -54,7 +54,7 @@ def find_reference(policy: Path, given: Path | None) -> Path | None:
 
     Returns:
         None if the policy names no reference, or its run folder has none. Whether it is the right one is left to
-        `physai.sim.gates.execution.subject.stated_preferences`.
+        `physai.gates.execution.subject.stated_preferences`.
 
     Raises:
         PhysaiError: there is no policy at the path that is given.

@@ -13,15 +13,15 @@ from physai.sdk.base.errors import ModelError, unknown_name
 from physai.sdk.base.files import open_plain
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim import friction
-from physai.sim.robots.archive import read_zip
-from physai.sim.robots.named_files import announce_files
-from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
-from physai.sim.robots.physics_options import check_options
-from physai.sim.robots.pictures import check_model_pictures
+from physai.sim.robots.files.archive import read_zip
+from physai.sim.robots.files.named_files import announce_files
+from physai.sim.robots.files.package import ZIP_START, RobotPackage, read_package
+from physai.sim.robots.files.physics_options import check_options
+from physai.sim.robots.files.pictures import check_model_pictures
+from physai.sim.robots.files.urdf import read_urdf
+from physai.sim.robots.files.xmlfile import XmlFile, read_xml
 from physai.sim.robots.scene import light_up
 from physai.sim.robots.spec import home_qpos, robot_spec
-from physai.sim.robots.urdf import read_urdf
-from physai.sim.robots.xmlfile import XmlFile, read_xml
 from physai.sim.solver import use_right_solver
 
 

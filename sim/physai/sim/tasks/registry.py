@@ -21,16 +21,16 @@ from physai.sim.tasks.probe import require_sound_functions
 from physai.sim.tasks.task import Task
 
 BUILT_IN: dict[str, tuple[str, str]] = {
-    "cartpole-swingup": ("physai.sim.tasks.cartpole", "cartpole_swingup"),
-    "pendubot-swingup": ("physai.sim.tasks.double_pendulum", "pendubot_swingup"),
-    "acrobot-swingup": ("physai.sim.tasks.double_pendulum", "acrobot_swingup"),
-    "swingup": ("physai.sim.tasks.swingup", "swingup"),
-    "reach": ("physai.sim.tasks.reach", "reach"),
-    "lift": ("physai.sim.tasks.lift", "lift"),
-    "push": ("physai.sim.tasks.push", "push"),
-    "ur10e-reach": ("physai.sim.tasks.reach", "ur10e_reach"),
-    "velocity": ("physai.sim.tasks.velocity", "velocity"),
-    "go2-velocity": ("physai.sim.tasks.velocity", "go2_velocity"),
+    "cartpole-swingup": ("physai.sim.tasks.pendulums.cartpole", "cartpole_swingup"),
+    "pendubot-swingup": ("physai.sim.tasks.pendulums.double_pendulum", "pendubot_swingup"),
+    "acrobot-swingup": ("physai.sim.tasks.pendulums.double_pendulum", "acrobot_swingup"),
+    "swingup": ("physai.sim.tasks.pendulums.swingup", "swingup"),
+    "reach": ("physai.sim.tasks.arms.reach", "reach"),
+    "lift": ("physai.sim.tasks.arms.lift", "lift"),
+    "push": ("physai.sim.tasks.arms.push", "push"),
+    "ur10e-reach": ("physai.sim.tasks.arms.reach", "ur10e_reach"),
+    "velocity": ("physai.sim.tasks.walking.velocity", "velocity"),
+    "go2-velocity": ("physai.sim.tasks.walking.velocity", "go2_velocity"),
 }
 """Task name to the module and function that make it; imported on demand."""
 

@@ -271,7 +271,7 @@ class Task:
     """Observation of the critic: the noise-free state, scaled to order one, shape (num_worlds, critic_size)."""
     critic_size: int
     seen: tuple[str, ...] = ()
-    """Names of the last critic inputs, if they have any; see `physai.sim.preferences.seen`."""
+    """Names of the last critic inputs, if they have any; see `physai.rlhf.answers.motion_features`."""
     command: CommandFunction | None = None
     command_draws: int = 0
     command_interval_s: float | None = None

@@ -7,7 +7,7 @@ import mujoco
 
 from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
-from physai.sim.tasks.cartpole import anywhere, cartpole_swingup, hanging
+from physai.sim.tasks.pendulums.cartpole import anywhere, cartpole_swingup, hanging
 from physai.sim.tasks.task import ResetFunction, Uniforms
 from physai.sim.teams.team import Team, team_model
 

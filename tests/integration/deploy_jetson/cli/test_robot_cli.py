@@ -17,11 +17,11 @@ from tests.harness.fixtures.sample import ROBOT, quick_clock, sample_policy
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.cli import robot as cli
 from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
-from physai.deploy_jetson.slots.health import HealthWriter, health_path
-from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.slots.health import HealthWriter, health_path
+from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.parser import Parser

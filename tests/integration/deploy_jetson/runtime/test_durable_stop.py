@@ -17,7 +17,7 @@ from tests.support.robot_end import RobotEnd, robot_over
 from tests.support.watched_runtime import ROUNDING, WatchedRuntime, installed, wait_for_end
 
 from physai.deploy_jetson.runtime.commands.control_socket import ControlError
-from physai.deploy_jetson.runtime.stop.records import RECORD_FILE
+from physai.deploy_jetson.runtime.stop.stop_records import RECORD_FILE
 
 pytestmark = pytest.mark.slow
 

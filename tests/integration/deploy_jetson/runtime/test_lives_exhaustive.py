@@ -10,9 +10,10 @@ import pytest
 from tests.support import lives
 from tests.support.lives import Way, computer, events, search
 
-from physai.deploy_jetson.runtime import loop, standby, start
+from physai.deploy_jetson.runtime.loop import loop
+from physai.deploy_jetson.runtime.standby import standby, start
 from physai.deploy_jetson.runtime.stop import keeper
-from physai.deploy_jetson.slots import resume
+from physai.deploy_jetson.update.slots import resume
 
 FAST = 250
 """States that are enough to catch every mutant below, with these events:"""

@@ -9,8 +9,8 @@ from tests.support.patience import until
 
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.loop import Loop, LoopEnd
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.loop.loop import Loop, LoopEnd
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle

@@ -21,11 +21,11 @@ from tests.support.patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.slots.health import health_path, read_counters
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.deploy_jetson.update.slots.health import health_path, read_counters
 
 SCRIPT = Path(__file__).parents[3] / "support" / "runtime_process.py"
 PERIOD_S = sample_contract().timing.control_dt

@@ -17,20 +17,20 @@ from tests.harness.fixtures.sample import SampleSigners, sample_contract, sample
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.cli import command as tell
 from physai.deploy_jetson.cli import run
-from physai.deploy_jetson.runtime import standby
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine, receive, send
-from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
+from physai.deploy_jetson.runtime.run_options import OptionNames, RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.deploy_jetson.runtime.stop.records import StopRecords
+from physai.deploy_jetson.runtime.standby import standby
+from physai.deploy_jetson.runtime.stop.stop_records import StopRecords
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.slots import resume
-from physai.deploy_jetson.slots.errors import SlotError
-from physai.deploy_jetson.slots.resume import leave_note, take_note
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.slots import resume
+from physai.deploy_jetson.update.slots.resume import leave_note, take_note
+from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec

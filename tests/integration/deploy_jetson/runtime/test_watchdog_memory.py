@@ -14,7 +14,8 @@ from tests.harness.fixtures.sample import sample_contract
 from tests.support.patience import until
 
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.runtime.watchdog import client, process
+from physai.deploy_jetson.runtime.watchdog import client
+from physai.deploy_jetson.runtime.watchdog import watchdog_process as process
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.runtime.watchdog.plan import WatchdogPlan, bound_s, silence_s
 from physai.deploy_jetson.runtime.watchdog.shared import Array, Record, SharedMemory, Word, allocate

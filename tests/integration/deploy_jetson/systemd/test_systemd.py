@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.harness.fixtures.sample import ROBOT, SampleSigners
 
-from physai.deploy_jetson.agent.config import RobotConfig
-from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S
+from physai.deploy_jetson.runtime.loop.loop import DAMP_S, RAMP_S
 from physai.deploy_jetson.runtime.watchdog.client import END_S
 from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S
-from physai.deploy_jetson.slots.filesystem import PosixFileSystem
-from physai.deploy_jetson.slots.layout import DEFAULT_ROOT, IDENTITY_FILE, config_folder
+from physai.deploy_jetson.update.agent.config import RobotConfig
+from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem
+from physai.deploy_jetson.update.slots.layout import DEFAULT_ROOT, IDENTITY_FILE, config_folder
 
 FOLDER = Path(__file__).parents[4] / "deploy_jetson" / "systemd"
 UNITS = sorted([*FOLDER.glob("*.service"), *FOLDER.glob("*.path")])

@@ -13,7 +13,7 @@ from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.exposition import BOUNDS_NS, CONTENT_TYPE, exposition
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
-from physai.deploy_jetson.ticks.ring import TickRing, Ticks
+from physai.deploy_jetson.ticks.tick_ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 MakeTicks = Callable[..., Ticks]

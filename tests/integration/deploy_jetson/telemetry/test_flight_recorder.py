@@ -14,7 +14,7 @@ from tests.harness.fixtures.sample import sample_contract
 from tests.support.patience import until
 
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder
-from physai.deploy_jetson.telemetry.flight.process import GONE
+from physai.deploy_jetson.telemetry.flight.flight_process import GONE
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import empty_sample

@@ -23,17 +23,17 @@ from physai.deploy_jetson.cli import run_telemetry, top
 from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, ControlSocket, tell
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
-from physai.sdk.base.canonical import sha256_hex
+from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.latency import load_evidence
 
 SLOWER = 20.0

@@ -12,7 +12,8 @@ import pytest
 from tests.support.patience import until
 
 from physai.deploy_jetson.transport.dds import commanders
-from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.messages import dds_topic
 from physai.deploy_jetson.transport.dds.commanders import (
     KIND,
     MAX_KNOWN,
@@ -21,7 +22,6 @@ from physai.deploy_jetson.transport.dds.commanders import (
     Commanders,
     runtime_name,
 )
-from physai.deploy_jetson.transport.dds.messages import dds_topic
 from physai.deploy_jetson.transport.dds.wire import Endpoint, Middleware
 from physai.sdk.transport.lease import EXPIRY_S, MAX_NUMBER, RENEW_S, TERM_S
 from physai.sdk.transport.protocol import TransportError

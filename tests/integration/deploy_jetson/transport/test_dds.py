@@ -10,7 +10,7 @@ import pytest
 from tests.support.dds_ends import peer, runtime, told
 from tests.support.patience import PATIENCE_S, until
 
-from physai.deploy_jetson.transport.dds import ends
+from physai.deploy_jetson.transport.dds import dds_ends as ends
 from physai.deploy_jetson.transport.dds.diagnostics import Level
 from physai.deploy_jetson.transport.dds.domain import domain_id
 from physai.deploy_jetson.transport.dds.node import DdsNode

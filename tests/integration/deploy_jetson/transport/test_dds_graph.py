@@ -11,9 +11,9 @@ from tests.support.dds_ends import peer, runtime, told
 from tests.support.patience import PATIENCE_S, until
 
 from physai.deploy_jetson.transport.dds import domain
-from physai.deploy_jetson.transport.dds.cdr import decode
+from physai.deploy_jetson.transport.dds.codec.cdr import decode
+from physai.deploy_jetson.transport.dds.dds_ends import DdsTransport
 from physai.deploy_jetson.transport.dds.domain import RANGES, configuration
-from physai.deploy_jetson.transport.dds.ends import DdsTransport
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND
 from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
 from physai.deploy_jetson.transport.dds.ports import writer_qos

@@ -11,8 +11,8 @@ from tests.support.patience import PATIENCE_S, until
 
 from physai.deploy_jetson.transport.udp import grants as udp_grants
 from physai.deploy_jetson.transport.udp import link as udp_link
-from physai.deploy_jetson.transport.udp.ends import UdpRobotEndpoint, address
 from physai.deploy_jetson.transport.udp.packet import Clock, Kind, PacketWriter, packet_layout
+from physai.deploy_jetson.transport.udp.udp_ends import UdpRobotEndpoint, address
 from physai.sdk.base.errors import UnknownNameError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import (
@@ -24,7 +24,7 @@ from physai.sdk.transport.protocol import (
     TransportError,
 )
 from physai.sdk.transport.registry import open_robot_link, open_transport
-from physai.sim.virtual_robot.transport import free_port
+from physai.twin.virtual_robot.transport import free_port
 
 Ends = tuple[Transport, RobotEndpoint, PolicyContract, tuple[int, int]]
 """Runtime's end, robot's end, their contract, and the port of either."""

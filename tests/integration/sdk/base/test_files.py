@@ -14,7 +14,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.verdict import VerdictError, load_verdict
-from physai.sdk.signing.keys import KeyFileError, SigningKey, load_public_key, save_private_key
+from physai.sdk.signing.ed25519 import KeyFileError, SigningKey, load_public_key, save_private_key
 from physai.sdk.signing.trust_file import SignedTrust
 from physai.sdk.signing.trust_store import TrustError
 

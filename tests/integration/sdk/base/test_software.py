@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from physai.sdk.base import software
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.software import IMAGE_VARIABLE, Software, running_software
+from physai.sdk.base.process import software
+from physai.sdk.base.process.software import IMAGE_VARIABLE, Software, running_software
 
 DIGEST = "sha256:" + "a" * 64
 COMMIT = "1" * 40

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.service import MAX_JSON_BYTES, Service, ServiceRequestError
 from physai.sdk.bundle.archive import BundleError
 from physai.sdk.bundle.registered import cache_folder, fetch_bundle, push_bundle

@@ -126,8 +126,8 @@ def test_settings_files(tmp_path: Path) -> None:
 
 def test_the_gates_are_those_that_validate_runs() -> None:
     """The edge cannot import the simulator, so it repeats what this compares."""
-    from physai.sim.gates.runner import GATES
-    from physai.sim.gates.settings import GateSettings
+    from physai.gates.runner import GATES
+    from physai.gates.settings import GateSettings
 
     assert tuple(gate.name for gate in GATES) == ALL_GATES
     assert GateSettings().sha256 == DEFAULT_GATES_SHA256

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.support import hanging_policy
 
-from physai.sdk.base import isolation as apart
-from physai.sdk.base.isolation import ApartError
+from physai.sdk.base.process import isolation as apart
+from physai.sdk.base.process.isolation import ApartError
 from physai.sdk.onnx import trial as onnx_trial
 from physai.sdk.onnx.graph import GraphError, check_policy
 from physai.sdk.onnx.trial import try_policy

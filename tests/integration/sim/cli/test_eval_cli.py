@@ -16,10 +16,10 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was exported before it learned anything."""
-    from physai.train.config import TrainConfig
     from physai.train.runners.checkpoint import save_checkpoint
-    from physai.train.runners.run_config import RunTaskSource, save_config
     from physai.train.runners.runner import Trainer
+    from physai.train.runs.run_config import RunTaskSource, save_config
+    from physai.train.settings.config import TrainConfig
 
     folder = tmp_path_factory.mktemp("untrained")
     source = RunTaskSource(task="cartpole-swingup")

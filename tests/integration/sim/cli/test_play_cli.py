@@ -16,8 +16,8 @@ from tests.support.opengl import has_opengl, needs_opengl
 
 from physai.sdk.base.errors import ContractMismatchError, DeviceError, PhysaiError, TaskError, UnknownNameError
 from physai.sdk.policy.header import PolicyHeader
-from physai.sim.cli.play import command
-from physai.sim.playback.recording_reader import read_recording
+from physai.service.cli.play import command
+from physai.sim.playback.recordings.recording_reader import read_recording
 from physai.sim.playback.rendering import NO_OPENGL
 from physai.sim.tasks.registry import load_task
 

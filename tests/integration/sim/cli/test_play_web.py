@@ -16,7 +16,7 @@ from tests.support.chromium import TimeoutException, chromium, needs_chromium
 from tests.support.patience import PATIENCE_S
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.cli.play import command
+from physai.service.cli.play import command
 
 PHYSAI = Path(sys.executable).with_name("physai")
 

@@ -23,7 +23,7 @@ from physai.sim.engines.warp_device import WarpDeviceEngine  # noqa: E402
 from physai.sim.envs.device import capacity  # noqa: E402
 from physai.sim.envs.device.capacity import Capacities  # noqa: E402
 from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
-from physai.sim.envs.device.environment import DeviceEnvironment  # noqa: E402
+from physai.sim.envs.device.device_environment import DeviceEnvironment  # noqa: E402
 
 # Compiles kernels for this machine, once. Warp starts here, in the user's own folder of kernels.
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.support.devices import DEVICES  # noqa: E402
 
 from physai.sim.engines.warp_device import WarpDeviceEngine  # noqa: E402
 from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
-from physai.sim.envs.device.environment import DeviceEnvironment, seeds_of  # noqa: E402
+from physai.sim.envs.device.device_environment import DeviceEnvironment, seeds_of  # noqa: E402
 
 # Compiles kernels for this machine, once.
 pytestmark = pytest.mark.slow

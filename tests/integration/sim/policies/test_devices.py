@@ -9,32 +9,32 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from physai.gates import judgement
+from physai.gates.checks.gate import Context, GateFinding
+from physai.gates.execution import store
+from physai.gates.execution.store import Store
+from physai.gates.execution.subject import open_subject
+from physai.gates.record import RecordError, rederive
+from physai.gates.runner import all_gates
+from physai.gates.settings import GateSettings
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, save_verdict
 from physai.sdk.onnx.device import PolicyDevice
-from physai.sim.gates import judgement
-from physai.sim.gates.checks.gate import Context, GateFinding
-from physai.sim.gates.execution import store
-from physai.sim.gates.execution.batch import VERDICT_STREAM, Batch, seeds_of
-from physai.sim.gates.execution.rollout import play_batch
-from physai.sim.gates.execution.store import Store
-from physai.sim.gates.execution.subject import open_subject
-from physai.sim.gates.record import RecordError, rederive
-from physai.sim.gates.runner import all_gates
-from physai.sim.gates.settings import GateSettings
+from physai.service.database.engine import open_database
+from physai.service.jobs.kinds import KINDS
+from physai.service.jobs.queue import ENDED, JobQueue
+from physai.service.registry.blobs import BlobStore
+from physai.service.serving.app import create_app
+from physai.service.settings import ServiceSettings, default_database
 from physai.sim.policies.device_policy import DevicePolicy
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import find_origin
-from physai.sim.service.app import create_app
-from physai.sim.service.database.engine import open_database
-from physai.sim.service.jobs.kinds import KINDS
-from physai.sim.service.jobs.queue import ENDED, JobQueue
-from physai.sim.service.registry.blobs import BlobStore
-from physai.sim.service.settings import ServiceSettings, default_database
 from physai.sim.tasks.registry import load_task
-from physai.sim.twin.conditions import Condition
-from physai.sim.twin.twin import nominal_twin
+from physai.twin.model.conditions import Condition
+from physai.twin.model.twin import nominal_twin
+from physai.twin.rollouts.batch import VERDICT_STREAM, Batch, seeds_of
+from physai.twin.rollouts.rollout import play_batch
 
 DATA = Path(__file__).parents[3] / "data" / "policies"
 CARTPOLE = DATA / "cartpole-00" / "policy.onnx"

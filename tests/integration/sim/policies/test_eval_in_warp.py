@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
 from tests.support.torch_mujoco import TorchMujoco  # noqa: E402
 
-from physai.sim.envs.device.environment import DeviceEnvironment  # noqa: E402
+from physai.sim.envs.device.device_environment import DeviceEnvironment  # noqa: E402
 from physai.sim.policies.device_evaluate import play_on_device  # noqa: E402
 from physai.sim.policies.device_policy import DevicePolicy  # noqa: E402
-from physai.train.config import TrainConfig  # noqa: E402
 from physai.train.runners.checkpoint import save_checkpoint  # noqa: E402
-from physai.train.runners.run_config import RunTaskSource, save_config  # noqa: E402
 from physai.train.runners.runner import Trainer  # noqa: E402
+from physai.train.runs.run_config import RunTaskSource, save_config  # noqa: E402
+from physai.train.settings.config import TrainConfig  # noqa: E402
 
 
 def exported(folder: Path, task: str, actor: Any) -> Path:

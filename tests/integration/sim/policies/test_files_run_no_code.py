@@ -20,13 +20,13 @@ from physai.sdk.transport.protocol import TransportError
 from physai.sdk.transport.registry import open_transport
 from physai.sim.envs.divergence import DUMP_FORMAT
 from physai.sim.envs.divergence_replay import replay_diverged
-from physai.sim.playback.counterexample import recorded_task
-from physai.sim.playback.recording_reader import Recording
+from physai.sim.playback.recordings.counterexample import recorded_task
+from physai.sim.playback.recordings.recording_reader import Recording
 from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.twin.record import TwinError
-from physai.sim.twin.twin import nominal_twin
+from physai.twin.model.twin import nominal_twin
+from physai.twin.model.twin_file import TwinError
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00" / "policy.onnx"
 """Of the built-in cart-pole."""
@@ -63,10 +63,10 @@ class Planted:
 
     def write_run(self, **said: str) -> Path:
         """A run folder: what `physai train` has written, but for the source."""
-        from physai.train.config import TrainConfig
         from physai.train.runners.checkpoint import save_checkpoint
-        from physai.train.runners.run_config import RunTaskSource, save_config
         from physai.train.runners.runner import Trainer
+        from physai.train.runs.run_config import RunTaskSource, save_config
+        from physai.train.settings.config import TrainConfig
 
         config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1, iterations=1)
         trainer = Trainer(load_task("cartpole-swingup"), config)

@@ -19,7 +19,7 @@ from physai.sdk.onnx import graph as onnx_graph
 from physai.sdk.policy.header import MAX_POLICY_BYTES, PolicyError, PolicyHeader
 from physai.sim.policies.evaluate import Episodes, evaluation_seeds, play_episodes
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.tasks.cartpole import cartpole_swingup
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task, WorldView
 
 ROOT = Path(__file__).parents[4]

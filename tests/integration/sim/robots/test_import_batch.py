@@ -8,8 +8,8 @@ import pytest
 from tests.support.foreign_biped import write_foreign_biped
 from tests.support.foreign_quadruped import write_foreign_quadruped
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.cli.main import main
 from physai.sim.cli.robots_batch import requests_for, robot_files
 

@@ -20,10 +20,9 @@ from physai.sdk.policy.header import PolicyError, PolicyHeader
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.tasks.cartpole import cartpole_swingup
-from physai.sim.tasks.reach import ur10e_reach
+from physai.sim.tasks.arms.reach import ur10e_reach
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task, Uniforms, WorldView
-from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.onnx_export.export import export_policy, npz
@@ -38,6 +37,7 @@ from physai.train.onnx_export.parity import (
     visit,
 )
 from physai.train.runners.runner import build_graph
+from physai.train.settings.config import TrainConfig
 
 STATES = 200
 PROVENANCE = {"git_commit": "0" * 40, "seed": "7"}

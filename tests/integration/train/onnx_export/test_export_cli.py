@@ -8,11 +8,11 @@ import pytest
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.train.config import TrainConfig
 from physai.train.onnx_export.export import ExportReport
 from physai.train.runners.checkpoint import save_checkpoint
-from physai.train.runners.run_config import RunTaskSource, save_config
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource, save_config
+from physai.train.settings.config import TrainConfig
 
 
 @pytest.fixture(scope="module")

@@ -16,22 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from physai.sdk.base.canonical import sha256_hex
+from physai.gates.execution.subject import QUANTISED_FILE
+from physai.gates.settings import GateSettings, NonInferioritySettings
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.bundle.source import VARIANTS as BUNDLE_VARIANTS
 from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sdk.policy.golden import GoldenError, read_golden
 from physai.sdk.policy.header import FINGERPRINT_KEY, GOLDEN_FILE, POLICY_FILE
 from physai.sdk.policy.parity import JointError, require_made_of
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.execution.subject import QUANTISED_FILE
-from physai.sim.gates.settings import GateSettings, NonInferioritySettings
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.tasks.cartpole import cartpole_swingup
-from physai.sim.tasks.reach import ur10e_reach
+from physai.sim.tasks.arms.reach import ur10e_reach
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task
-from physai.sim.twin.twin import nominal_twin
-from physai.train.cli import quantize as cli
+from physai.train.cli import quantize_verb as cli
 from physai.train.onnx_export.export import npz
 from physai.train.quantize.choice import HEADROOM, ComparePairs, Comparison, choose
 from physai.train.quantize.formats import VARIANTS, file_name
@@ -39,13 +38,14 @@ from physai.train.quantize.network import Layer
 from physai.train.quantize.paired_evaluation import PairedEvaluation, Pairs
 from physai.train.quantize.quantize import Original, QuantiseReport, quantise_policy, read_original
 from physai.train.quantize.states import QuantiseError, VisitedStates, record_states
+from physai.twin.model.twin import nominal_twin
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00" / POLICY_FILE
 TASK_FILE = """\
 from dataclasses import replace
 
 from physai.sdk.contract.io import load_contract
-from physai.sim.tasks.cartpole import cartpole_swingup
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 
 
 def make_task():

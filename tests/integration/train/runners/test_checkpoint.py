@@ -22,7 +22,7 @@ from torch import Tensor
 
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError
 from physai.sdk.base.files import write_atomic
-from physai.train.config import TrainConfig
+from physai.train.collectors.collector import Collector
 from physai.train.runners.checkpoint import (
     CHECKPOINT_FILE,
     learned_on,
@@ -31,9 +31,9 @@ from physai.train.runners.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
-from physai.train.runners.collector import Collector
-from physai.train.runners.run_config import CONFIG_FILE, RunTaskSource, load_config, run_contract, save_config
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import CONFIG_FILE, RunTaskSource, load_config, run_contract, save_config
+from physai.train.settings.config import TrainConfig
 
 SOURCE = RunTaskSource(task="cartpole-swingup")
 CONFIG = TrainConfig(num_envs=8, horizon=4, epochs=2, minibatches=2, hidden=(8, 8), gru_size=4, num_threads=1)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from physai.rlhf.answers.motion_features import with_seen
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError
-from physai.sim.preferences.seen import with_seen
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, WorldView
-from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import read_checkpoint, save_checkpoint
 from physai.train.runners.initial_weights import load_initial_weights, require_same_network
-from physai.train.runners.run_config import RunTaskSource, save_config
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import RunTaskSource, save_config
+from physai.train.settings.config import TrainConfig
 
 CONFIG = TrainConfig(num_envs=8, horizon=4, epochs=2, minibatches=2, hidden=(8, 8), num_threads=1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.harness.programs import program
 
-from physai.train.runners.summary import load_outcome
+from physai.train.runs.summary import load_outcome
 
 BUDGET_S = 0.2
 LATE = 450

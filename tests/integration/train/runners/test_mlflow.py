@@ -8,7 +8,7 @@ import pytest
 
 from physai.sdk.cli.main import main
 from physai.sdk.policy.run_identity import ID_KEY
-from physai.train.runners.run_config import load_config
+from physai.train.runs.run_config import load_config
 
 mlflow: Any = pytest.importorskip("mlflow")
 

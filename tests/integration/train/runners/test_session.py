@@ -18,13 +18,13 @@ import torch
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.train.algorithms.ppo import UpdateStats
-from physai.train.config import ConfigError, TrainConfig
+from physai.train.api import train
 from physai.train.runners import eval_scheduler, session
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.reporting import CsvSink
-from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import IterationStats, Trainer
-from physai.train.workflow import train
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import ConfigError, TrainConfig
 
 Captured = pytest.CaptureFixture[str]
 

@@ -12,11 +12,11 @@ from physai.sdk.base.errors import CheckpointError, TaskError
 from physai.sdk.cli.main import main
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.twin.twin import nominal_twin, save_twin
-from physai.train.config import TrainConfig
-from physai.train.runners import summary
-from physai.train.runners.run_config import RunTaskSource, load_config, save_config, training_alone
-from physai.train.runners.summary import Outcome, find_runs, load_outcome, load_summary, save_outcome
+from physai.train.runs import summary
+from physai.train.runs.run_config import RunTaskSource, load_config, save_config, training_alone
+from physai.train.runs.summary import Outcome, find_runs, load_outcome, load_summary, save_outcome
+from physai.train.settings.config import TrainConfig
+from physai.twin.model.twin import nominal_twin, save_twin
 
 Captured = pytest.CaptureFixture[str]
 ENDED = Outcome(reason="all iterations done", interrupted=False, iterations=2, env_steps=80, seconds=1.5, success=0.75)

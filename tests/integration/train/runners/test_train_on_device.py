@@ -9,10 +9,10 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.train.config import TrainConfig
+from physai.train.collectors.devices import choose_device, choose_engine
 from physai.train.runners.checkpoint import CHECKPOINT_FILE
-from physai.train.runners.devices import choose_device, choose_engine
 from physai.train.runners.runner import Trainer
+from physai.train.settings.config import TrainConfig
 
 pytest.importorskip("mujoco_warp")
 from physai.sim.envs.device.counting import OperationCounter

@@ -28,7 +28,7 @@ from tests.harness.fault_injection.world import Fault
 from tests.harness.fixtures.sample import sample_policy
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels
-from physai.deploy_jetson.runtime.loop import LoopEnd
+from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardState

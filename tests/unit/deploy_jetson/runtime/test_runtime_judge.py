@@ -14,8 +14,8 @@ from tests.harness.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
-from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.tick import Tick
+from physai.deploy_jetson.runtime.loop.loop import Loop
+from physai.deploy_jetson.runtime.loop.tick import Tick
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import Guard, GuardResult, GuardState, trajectory
 from physai.sdk.safety.fallback import Fallback

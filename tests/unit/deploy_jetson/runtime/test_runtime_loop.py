@@ -12,10 +12,10 @@ from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
 from tests.harness.fault_injection.world import Fault, World
 
 from physai.deploy_jetson.runtime.commands.queue import Command, Ticket
-from physai.deploy_jetson.runtime.loop import LoopEnd
-from physai.deploy_jetson.slots.health import read_counters
+from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.deploy_jetson.ticks.reasons import RuntimeFault, describe
-from physai.deploy_jetson.ticks.ring import TickRing
+from physai.deploy_jetson.ticks.tick_ring import TickRing
+from physai.deploy_jetson.update.slots.health import read_counters
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardResult, GuardState, Reason
 from physai.sdk.transport.protocol import Array

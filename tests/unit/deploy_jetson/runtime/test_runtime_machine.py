@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from physai.deploy_jetson.runtime.loop import Counts
-from physai.deploy_jetson.runtime.summary import Summary, stages_us, summary_text
+from physai.deploy_jetson.runtime.loop.loop import Counts
+from physai.deploy_jetson.runtime.loop.summary import Summary, stages_us, summary_text
 from physai.deploy_jetson.runtime.system import realtime
 from physai.deploy_jetson.runtime.system.realtime import (
     SWITCH_INTERVAL_S,
@@ -22,7 +22,7 @@ from physai.deploy_jetson.runtime.system.realtime import (
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.telemetry.histogram import RELATIVE_ERROR
 from physai.deploy_jetson.telemetry.meter import Meter
-from physai.deploy_jetson.ticks.ring import TickRing
+from physai.deploy_jetson.ticks.tick_ring import TickRing
 
 
 def test_a_core_that_is_not_there_is_refused_with_those_that_are() -> None:

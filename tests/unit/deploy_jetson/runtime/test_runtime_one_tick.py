@@ -16,7 +16,7 @@ from tests.harness.fixtures.sample import sample_policy
 
 from physai.deploy_jetson.inference.engine import EngineError
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
-from physai.deploy_jetson.ticks.ring import TickRing
+from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardState, Reason
 from physai.sdk.transport.protocol import Array, TransportError, required_fields

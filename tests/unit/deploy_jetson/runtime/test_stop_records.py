@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
 from physai.deploy_jetson.runtime.stop import keeper as keepers
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
-from physai.deploy_jetson.runtime.stop.records import (
+from physai.deploy_jetson.runtime.stop.stop_records import (
     RECORD_BYTES,
     RECORD_FILE,
     StopRecordError,

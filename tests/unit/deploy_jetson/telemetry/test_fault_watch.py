@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
-from physai.deploy_jetson.ticks.ring import Ticks
+from physai.deploy_jetson.ticks.tick_ring import Ticks
 from physai.sdk.safety import GuardState, Reason
 
 MakeTicks = Callable[..., Ticks]

@@ -26,7 +26,7 @@ from physai.deploy_jetson.telemetry.flight.file import (
     file_name,
     flight_file,
 )
-from physai.deploy_jetson.telemetry.flight.ring import Flight, FlightRing, FlightView, Layout
+from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, FlightRing, FlightView, Layout
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.safety import GuardState, Reason
 from physai.sdk.transport.protocol import Array, Sample, empty_sample

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.tick_log import TickLog
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
-from physai.deploy_jetson.ticks.ring import TickRing, Ticks
+from physai.deploy_jetson.ticks.tick_ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 MakeTicks = Callable[..., Ticks]

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.telemetry.flight.file import flight_file
-from physai.deploy_jetson.telemetry.flight.ring import FlightRing, FlightView
+from physai.deploy_jetson.telemetry.flight.flight_ring import FlightRing, FlightView
 from physai.sdk.cli.parser import Parser
 from physai.sdk.transport.protocol import empty_sample
-from physai.sim.cli import calibrate, logs, replay
 from physai.sim.envs.environment import Environment
-from physai.sim.logs import read_log
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
+from physai.twin.cli import calibrate_verb as calibrate
+from physai.twin.cli import logs
+from physai.twin.cli import replay_verb as replay
+from physai.twin.logs import read_log
 
 PERIODS = 250
 AGE_NS = 2_000_000

@@ -13,7 +13,7 @@ from physai.deploy_jetson.transport.binding import (
     load_binding,
     made_binding,
 )
-from physai.deploy_jetson.transport.dds.layout import read_vectors, topic_layout, written_vectors
+from physai.deploy_jetson.transport.dds.codec.field_layout import read_vectors, topic_layout, written_vectors
 from physai.sdk.base.errors import UnknownNameError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import TransportError, required_fields

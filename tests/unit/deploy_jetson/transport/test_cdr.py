@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from physai.deploy_jetson.transport.dds import cdr
-from physai.deploy_jetson.transport.dds.cdr import EncodingError, decode, encode
-from physai.deploy_jetson.transport.dds.messages import (
+from physai.deploy_jetson.transport.dds.codec import cdr
+from physai.deploy_jetson.transport.dds.codec.cdr import EncodingError, decode, encode
+from physai.deploy_jetson.transport.dds.codec.messages import (
     DEFINITIONS,
     MessageField,
     dds_topic,

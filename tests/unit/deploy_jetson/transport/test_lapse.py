@@ -11,10 +11,10 @@ import pytest
 from physai.deploy_jetson.transport.binding import TopicBinding
 from physai.deploy_jetson.transport.dds import command_timeout as lapse
 from physai.deploy_jetson.transport.dds import feed
-from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.field_layout import MessageReader, Vector, topic_layout
 from physai.deploy_jetson.transport.dds.command_timeout import CommandTimeout
 from physai.deploy_jetson.transport.dds.feed import Subscription
-from physai.deploy_jetson.transport.dds.layout import MessageReader, Vector, topic_layout
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.deploy_jetson.transport.notices import Notices
 from physai.sdk.transport.protocol import TransportError

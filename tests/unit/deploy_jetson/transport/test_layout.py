@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from rosbags.typesys import Stores, get_typestore
 
 from physai.deploy_jetson.transport.binding import TopicBinding
-from physai.deploy_jetson.transport.dds.cdr import encode
-from physai.deploy_jetson.transport.dds.layout import MessageReader, MessageWriter, TopicLayout, Vector, topic_layout
+from physai.deploy_jetson.transport.dds.codec.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.field_layout import (
+    MessageReader,
+    MessageWriter,
+    TopicLayout,
+    Vector,
+    topic_layout,
+)
 from physai.sdk.transport.protocol import TransportError
 
 JAZZY = get_typestore(Stores.ROS2_JAZZY)

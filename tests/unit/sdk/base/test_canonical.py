@@ -4,7 +4,7 @@ import hashlib
 
 from pydantic import BaseModel
 
-from physai.sdk.base.canonical import canonical_json, sha256_hex
+from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 
 
 class Example(BaseModel):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import ContractError
-from physai.sdk.base.onnx_metadata import MAX_FIELDS, read_onnx_metadata
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.base.formats.onnx_metadata import MAX_FIELDS, read_onnx_metadata
 from physai.sdk.contract.io import load_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 

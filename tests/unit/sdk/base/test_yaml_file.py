@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.base.formats.yaml_file import read_yaml
 
 
 class ShelfError(PhysaiError):

@@ -26,7 +26,7 @@ from physai.sdk.signing.attestation import (
     pre_authentication,
     verdict_statement,
 )
-from physai.sdk.signing.keys import PublicKey, SigningKey
+from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 
 Workshop = Any
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.bundle.archive import BundleError, write_archive
 from physai.sdk.bundle.manifest import Manifest, ManifestFacts, attach, pack, read_bundle
 from physai.sdk.contract.io import parse_contract

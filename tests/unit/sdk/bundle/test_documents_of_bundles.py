@@ -10,8 +10,8 @@ import pytest
 
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.signing.bom import bom, bom_text
-from physai.sdk.signing.diff import diff_bundles
-from physai.sdk.signing.schema import SCHEMAS, schema, schema_text
+from physai.sdk.signing.bundle_diff import diff_bundles
+from physai.sdk.signing.document_schemas import SCHEMAS, schema, schema_text
 
 Workshop = Any
 jsonschema = pytest.importorskip("jsonschema")
@@ -22,7 +22,9 @@ DOCS = Path(__file__).parents[4] / "docs"
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_stored_schemas_are_up_to_date(name: str) -> None:
     stored = (DOCS / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert stored == schema_text(name), f"python -m physai.sdk.signing.schema {name} > docs/{name}.schema.json"
+    assert stored == schema_text(name), (
+        f"python -m physai.sdk.signing.document_schemas {name} > docs/{name}.schema.json"
+    )
 
 
 def test_real_documents_validate(workshop: Workshop, complete: bytes, now: datetime) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.evidence.requirements import Requirements, RequirementsError
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.exam import (
     MAX_EXAM_BYTES,
     Exam,
@@ -20,7 +21,6 @@ from physai.sdk.signing.exam import (
     read_exam,
     with_opened,
 )
-from physai.sdk.signing.keys import SigningKey
 from physai.sdk.signing.time_statement import sign_time
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)

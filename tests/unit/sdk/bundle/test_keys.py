@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from physai.sdk.signing.keys import (
+from physai.sdk.signing.ed25519 import (
     KeyFileError,
     PublicKey,
     SigningKey,

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.bundle.archive import MODEL_CARD_FILE, BundleError, write_archive
 from physai.sdk.bundle.manifest import ManifestFacts, open_members, pack, read_archive, read_bundle
 from physai.sdk.bundle.model_card import MAX_VALUE, model_card, plain

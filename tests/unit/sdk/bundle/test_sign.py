@@ -9,7 +9,7 @@ import pytest
 from physai.sdk.bundle.archive import MAX_MEMBERS, MAX_SIGNATURES, BundleError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.evidence.verdict import VerdictOutcome
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.sign import read_claims, sign_bundle, sign_verdict
 
 Workshop = Any

@@ -9,7 +9,7 @@ import pytest
 from onnx import external_data_helper
 
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.sdk.base.onnx_metadata import parse_onnx_metadata
+from physai.sdk.base.formats.onnx_metadata import parse_onnx_metadata
 from physai.sdk.bundle import manifest as bundle_module
 from physai.sdk.bundle.archive import write_archive
 from physai.sdk.bundle.manifest import BundleError, pack, read_bundle

@@ -13,7 +13,7 @@ from physai.sdk.bundle.archive import signature_file, write_archive
 from physai.sdk.bundle.manifest import attach, read_bundle
 from physai.sdk.evidence.verdict import VerdictOutcome, utc_text
 from physai.sdk.signing.attestation import bundle_statement
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.trust_file import SignedTrust
 from physai.sdk.signing.verify import Rule, TrustError, TrustStore, VerificationError
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.signing.attestation import PAYLOAD_TYPE, Role, Signature
-from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.trust_file import SignedTrust
 from physai.sdk.signing.trust_store import TrustError, TrustStore
 

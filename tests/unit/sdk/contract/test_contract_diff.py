@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from physai.sdk.base.errors import ContractMismatchError
-from physai.sdk.contract.diff import Difference, diff, format_diff, require_same
+from physai.sdk.contract.contract_diff import Difference, diff, format_diff, require_same
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 

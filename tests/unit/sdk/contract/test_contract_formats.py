@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import ContractError
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.gaps import contract_lacks, lacks_text
 from physai.sdk.contract.io import load_contract, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import ContractError
 from physai.sdk.base.files import write_atomic
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.io import MAX_CONTRACT_BYTES, load_contract, parse_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 

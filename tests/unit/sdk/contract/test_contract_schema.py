@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.contract.contract_schema import contract_schema, schema_text
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.schema import contract_schema, schema_text
 
 jsonschema = pytest.importorskip("jsonschema")
 

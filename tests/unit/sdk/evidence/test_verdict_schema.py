@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.evidence.verdict import (
     Cause,
     Counterexample,

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.stats import score_file
+from physai.sdk.stats.score_file import ScoreFileError, read_scores
 from physai.sim.cli.rank import command
-from physai.sim.stats import score_file
-from physai.sim.stats.score_file import ScoreFileError, read_scores
 
 COUNTS = "policy,successes,trials\na,10,10\nb,5,10\nc,0,10\n"
 

@@ -17,7 +17,7 @@ from physai.sim import friction
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Snapshot, Stage
 from physai.sim.robots import load_robot
-from physai.sim.twin.parameters import model_fields
+from physai.twin.parameters.parameters import model_fields
 
 Array = NDArray[np.float64]
 

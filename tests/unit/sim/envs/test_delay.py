@@ -18,9 +18,9 @@ from physai.sim.envs.delay import ActionDelay, actuator_columns, draw_lags
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import episode_seeds
 from physai.sim.envs.step_result import StepResult
-from physai.sim.tasks.cartpole import cartpole_swingup
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Delay, SensorModel, Task
-from physai.sim.tasks.velocity import go2_velocity
+from physai.sim.tasks.walking.velocity import go2_velocity
 
 TaskMaker = Callable[..., Task]
 PHYSICS_DT, DECIMATION, LIGHT_KG = 0.01, 4, 2.0

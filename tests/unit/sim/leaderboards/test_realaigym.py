@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sim.leaderboards.realaigym import Criteria, Score, TrajectoryError, score
+from physai.sim.leaderboards.boards import Criteria, Score, TrajectoryError, score
 
 LINKS = (0.2, 0.3)
 Run = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.leaderboards.trial import EPISODE_S, TORQUE_LIMIT, board_name, play_trial
-from physai.sim.tasks.cartpole import cartpole_swingup
-from physai.sim.tasks.double_pendulum import acrobot_swingup, pendubot_swingup
-from physai.sim.tasks.realaigym import STEP_S, board_model
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
+from physai.sim.tasks.pendulums.double_pendulum import acrobot_swingup, pendubot_swingup
+from physai.sim.tasks.pendulums.realaigym import STEP_S, board_model
 
 Vector = NDArray[np.float64]
 

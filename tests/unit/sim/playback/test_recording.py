@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from mcap.reader import make_reader
 from mcap.writer import Writer
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import ContractError
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sim.envs.environment import Environment
-from physai.sim.playback import recording_format as form
 from physai.sim.playback.moment import EpisodeOutcome, EpisodeVerdict, Moment
 from physai.sim.playback.player import Player
-from physai.sim.playback.recording_format import RecordingError
-from physai.sim.playback.recording_reader import MAGIC, RecordedEpisode, read_recording
-from physai.sim.playback.recording_writer import RecordingWriter
+from physai.sim.playback.recordings import recording_format as form
+from physai.sim.playback.recordings.recording_format import RecordingError
+from physai.sim.playback.recordings.recording_reader import MAGIC, RecordedEpisode, read_recording
+from physai.sim.playback.recordings.recording_writer import RecordingWriter
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task

@@ -18,9 +18,9 @@ from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots.spec import home_qpos
 from physai.sim.tasks.task import Success, Task, WorldView
 from physai.sim.teams.cartpoles import tethered_cartpoles
-from physai.sim.teams.environment import TeamEnvironment
-from physai.sim.teams.evaluate import play_team
 from physai.sim.teams.team import Team
+from physai.sim.teams.team_environment import TeamEnvironment
+from physai.sim.teams.team_evaluate import play_team
 
 
 class Swing(ScriptedPolicy):

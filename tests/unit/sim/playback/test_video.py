@@ -25,9 +25,9 @@ from physai.sim.playback.markers import (
     rotation_matrix,
     velocity_arrows,
 )
+from physai.sim.playback.picture_subject import framing
 from physai.sim.playback.player import Player
 from physai.sim.playback.rendering import OffscreenRenderer, VideoWriter
-from physai.sim.playback.scene import framing
 from physai.sim.playback.video import Film, pose_between, shrunk
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import home_qpos

@@ -12,8 +12,8 @@ import pytest
 from tests.support.foreign_arm import box_stl
 
 from physai.sdk.base.errors import TaskError
-from physai.sim.policies.kept_task import keep_task, kept_task
 from physai.sim.policies.resolve import TaskSource, choose_task_source, named_source
+from physai.sim.policies.saved_task import keep_task, kept_task
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 
@@ -155,7 +155,7 @@ def test_a_robot_in_a_crowded_folder_is_not_searched_for(tmp_path: Path, monkeyp
     arm.write_bytes(load_robot("double_pendulum").path.read_bytes())
     for number in range(3):
         (tmp_path / f"{number}.txt").touch()
-    monkeypatch.setattr("physai.sim.policies.kept_task.MAX_ENTRIES", 3)
+    monkeypatch.setattr("physai.sim.policies.saved_task.MAX_ENTRIES", 3)
     loaded = replace(load_task("cartpole-swingup"), robot=load_robot(arm))
     notes = keep_task(tmp_path / "run", loaded, task="cartpole-swingup", robot=str(arm))
     assert len(notes) == 1

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.robot_zips import GOOD_MJCF, stl_of, with_mode, zeros_bomb, zipped
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.robots import archive
-from physai.sim.robots.archive import check_name, pack, unpack
+from physai.sim.robots.files import archive
+from physai.sim.robots.files.archive import check_name, pack, unpack
 
 PARTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 CONTENTS = st.binary(max_size=200)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from physai.sim.robots import load_robot, robot_names
-from physai.sim.robots.check import RobotCheck, check_robot
+from physai.sim.robots.checks.check import RobotCheck, check_robot
 
 ROD = """<mujoco><option timestep="{step}" integrator="{integrator}"/><worldbody>
   <body name="a" gravcomp="{gravcomp}"><joint name="j1" axis="0 1 0" range="-90 90" armature=".01"/>

@@ -11,8 +11,8 @@ from tests.support.robot_zips import ARM, GOOD_MJCF, GOOD_URDF, MJCF, TETRAHEDRO
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots import load_robot
+from physai.sim.robots.files.package import read_package
 from physai.sim.robots.loader import load_package
-from physai.sim.robots.package import read_package
 
 
 def with_children(tag: str, children: list[Element]) -> Element:

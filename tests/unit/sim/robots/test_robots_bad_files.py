@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.robots import load_robot, xmlfile
+from physai.sim.robots import load_robot
+from physai.sim.robots.files import xmlfile
 
 GOOD = load_robot("cartpole").path.read_text()
 BARE = re.sub(r"<!--.*?-->", "", GOOD, flags=re.DOTALL)

@@ -11,12 +11,12 @@ import pytest
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots import load_robot, robot_names
-from physai.sim.robots.archive import pack
+from physai.sim.robots.files.archive import pack
+from physai.sim.robots.files.package import read_package
+from physai.sim.robots.files.physics_options import RANGES, check_physics_options
+from physai.sim.robots.files.pictures import MAX_PIXELS, MAX_SIDE
 from physai.sim.robots.importing.importer import import_robot
 from physai.sim.robots.loader import load_package
-from physai.sim.robots.package import read_package
-from physai.sim.robots.physics_options import RANGES, check_physics_options
-from physai.sim.robots.pictures import MAX_PIXELS, MAX_SIDE
 
 MODEL = """<mujoco>
   <option {option}/>

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.sim.robots.check import unstable_servos
+from physai.sim.robots.checks.check import unstable_servos
 from physai.sim.robots.loader import load_robot
 from physai.sim.tasks.common import compiled
 from physai.sim.tasks.registry import BUILT_IN, load_task

@@ -12,14 +12,14 @@ from tests.support.foreign_biped import write_foreign_biped
 
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import Robot, home_qpos, load_robot
-from physai.sim.robots.feet import find_feet
+from physai.sim.robots.checks.feet import find_feet
 from physai.sim.robots.importing.importer import import_robot
-from physai.sim.robots.importing.stance import TOPPLING, toppling_stiffness
+from physai.sim.robots.importing.pose.stance import TOPPLING, toppling_stiffness
 from physai.sim.robots.spec import home_controls
-from physai.sim.tasks import biped
-from physai.sim.tasks.legged import Legged, Stature, require_legs
 from physai.sim.tasks.task import Push, Task
-from physai.sim.tasks.velocity import COMMAND, velocity
+from physai.sim.tasks.walking import biped
+from physai.sim.tasks.walking.legged import Legged, Stature, require_legs
+from physai.sim.tasks.walking.velocity import COMMAND, velocity
 
 Array = NDArray[np.float64]
 
@@ -256,7 +256,7 @@ def test_the_device_environment_begins_and_rewards_the_same(task: Task) -> None:
     pytest.importorskip("torch")
     from tests.support.torch_mujoco import TorchMujoco
 
-    from physai.sim.envs.device.environment import DeviceEnvironment
+    from physai.sim.envs.device.device_environment import DeviceEnvironment
 
     host = Environment(task, 8, seed=3, training=True, num_threads=1)
     device = DeviceEnvironment(task, TorchMujoco(task, 8), seed=3, training=True)

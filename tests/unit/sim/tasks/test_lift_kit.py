@@ -7,7 +7,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.robots.objects import free_columns
-from physai.sim.tasks.lift import LIFT_M, OPEN, gripper_joints
+from physai.sim.tasks.arms.lift import LIFT_M, OPEN, gripper_joints
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 

@@ -13,7 +13,7 @@ from physai.sim.robots import load_robot
 from physai.sim.robots.importing.importer import import_robot
 from physai.sim.robots.objects import Box, free_columns, is_object, with_objects
 from physai.sim.robots.payload import moving_mass, payload_body
-from physai.sim.tasks.push import PLACE
+from physai.sim.tasks.arms.push import PLACE
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 

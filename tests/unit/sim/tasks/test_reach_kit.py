@@ -13,11 +13,11 @@ from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.robots.importing.actuation import Servos
 from physai.sim.robots.importing.importer import ImportOptions, import_robot
-from physai.sim.tasks.reach_targets import COMMAND
+from physai.sim.tasks.arms.reach_targets import COMMAND
+from physai.sim.tasks.arms.workspace import POSES, sampled_workspace
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.sim.tasks.workspace import POSES, sampled_workspace
-from physai.sim.virtual_robot.robot_twin import RobotTwin
+from physai.twin.virtual_robot.robot_twin import RobotTwin
 
 TURNED = """<mujoco><compiler angle="radian"/><worldbody><body name="base" pos="1 2 0.5" euler="0 0 1.5707963267948966">
   <geom size=".05"/><body pos="0 0 .1"><joint name="a" axis="0 0 1" range="-2 2"/>

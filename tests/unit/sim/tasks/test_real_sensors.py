@@ -12,7 +12,7 @@ import pytest
 from tests.support.real_recordings import of_double_pendulum
 
 from physai.sdk.safety import Guard
-from physai.sim.tasks.double_pendulum import MISMATCH_RAD, pendubot_swingup
+from physai.sim.tasks.pendulums.double_pendulum import MISMATCH_RAD, pendubot_swingup
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 FOLDER = DATA / "dfki_double_pendulum"

@@ -8,8 +8,8 @@ import pytest
 from physai.sdk.contract.gaps import contract_lacks
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sim.robots import load_robot
-from physai.sim.tasks.reach import reach_task
-from physai.sim.tasks.reach_targets import box
+from physai.sim.tasks.arms.reach import reach_task
+from physai.sim.tasks.arms.reach_targets import box
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 

@@ -8,7 +8,7 @@ import pytest
 from physai.sdk.base.errors import TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
-from physai.sim.tasks.poles import find_poles
+from physai.sim.tasks.pendulums.poles import find_poles
 from physai.sim.tasks.registry import load_task
 
 

@@ -15,7 +15,7 @@ from physai.sim.tasks.registry import load_task
 ROOT = Path(__file__).parents[4]
 GOOD = """
 from dataclasses import replace
-from physai.sim.tasks.cartpole import cartpole_swingup
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 
 def make_task(preset: str = "long", robot=None):
     task = replace(cartpole_swingup(), summary=f"mine, {preset}", episode_length_s=20.0 if preset == "long" else 5.0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import TaskError
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.io import parse_contract
 from physai.sim.engines.protocol import Array
@@ -18,10 +18,12 @@ from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
 from physai.sim.robots import home_qpos
 from physai.sim.robots.spec import joint_columns
-from physai.sim.tasks import double_pendulum, rotations, velocity
-from physai.sim.tasks.legged import Legged, require_legs
+from physai.sim.tasks import rotations
+from physai.sim.tasks.pendulums import double_pendulum
 from physai.sim.tasks.registry import load_task, task_names
 from physai.sim.tasks.task import Task, WorldView
+from physai.sim.tasks.walking import velocity
+from physai.sim.tasks.walking.legged import Legged, require_legs
 
 TASKS = {name: load_task(name) for name in task_names()}
 TASKS["pendubot-swingup:realaigym-v2"] = load_task("pendubot-swingup", preset="realaigym-v2")

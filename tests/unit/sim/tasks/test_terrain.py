@@ -13,7 +13,7 @@ from physai.sim.robots import load_robot
 from physai.sim.robots.importing.importer import import_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.sim.tasks.terrain import CELL_M, LEVELS, RISE, ROUGHNESS, TILE_M, Terrain
+from physai.sim.tasks.walking.terrain import CELL_M, LEVELS, RISE, ROUGHNESS, TILE_M, Terrain
 
 
 @pytest.fixture(scope="module")

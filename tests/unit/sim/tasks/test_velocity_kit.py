@@ -10,12 +10,12 @@ from tests.support.foreign_quadruped import write_foreign_quadruped
 from physai.sdk.base.errors import TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import Robot, home_qpos, load_robot
-from physai.sim.robots.feet import find_feet, lowest_point
+from physai.sim.robots.checks.feet import find_feet, lowest_point
 from physai.sim.robots.importing.actuation import Servos
 from physai.sim.robots.importing.importer import ImportOptions, import_robot
 from physai.sim.robots.spec import home_controls
 from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.velocity import velocity
+from physai.sim.tasks.walking.velocity import velocity
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from physai.sdk.base.errors import TaskError, UnknownNameError
-from physai.sim.tasks.cartpole import cartpole_swingup
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Randomise, Task
 from physai.sim.teams.cartpoles import RAILS_APART, tethered_cartpoles
-from physai.sim.teams.environment import TeamEnvironment
-from physai.sim.teams.registry import load_team, save_team, team_names, team_of
 from physai.sim.teams.team import Team, robot_rows, team_model
+from physai.sim.teams.team_environment import TeamEnvironment
+from physai.sim.teams.team_registry import load_team, save_team, team_names, team_of
 
 TASK = cartpole_swingup()
 PLACES = {"left": (0.0, 0.4, 0.0), "right": (0.0, -0.4, 0.0)}

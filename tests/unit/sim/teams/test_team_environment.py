@@ -16,8 +16,8 @@ from physai.sim.envs.rng import Seeds, episode_seeds
 from physai.sim.envs.step_result import StepResult
 from physai.sim.tasks.task import Delay, SensorModel
 from physai.sim.teams.cartpoles import tethered_cartpoles
-from physai.sim.teams.environment import TeamEnvironment, joined, member_seed
 from physai.sim.teams.team import Team
+from physai.sim.teams.team_environment import TeamEnvironment, joined, member_seed
 
 APART = tethered_cartpoles(math.inf)
 TIED = tethered_cartpoles(0.6)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from physai.train.algorithms.ppo import PPO, LearningDivergedError, Rollout, advantages
-from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import seed_torch, seeded
 from physai.train.models.policy_graph import ActorGRU, ActorMLP
+from physai.train.settings.config import TrainConfig
 
 OBSERVATIONS, CRITIC, ACTIONS, GRU = 3, 2, 2, 5
 CONFIG = TrainConfig(num_envs=4, horizon=6, epochs=1, minibatches=1, hidden=(8,), learning_rate=1e-3, gru_size=GRU)

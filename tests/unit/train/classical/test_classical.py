@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from physai.sdk.base.errors import MissingExtraError, TaskError
 from physai.sim import load_task
-from physai.sim.tasks.realaigym import board_model
+from physai.sim.tasks.pendulums.realaigym import board_model
 from physai.train import SwingUp, Tracker, Trajectory, linearised, lqr, optimised_swing_up, track, tvlqr
 from physai.train.classical.dynamics import acceleration, runge_kutta
 

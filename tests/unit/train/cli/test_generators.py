@@ -2,8 +2,8 @@
 
 import pytest
 
-from physai.train.cli.generators import described
-from physai.train.config import TrainConfig
+from physai.cluster.cli.generators import described
+from physai.train.settings.config import TrainConfig
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from physai.sim.policies.evaluate import play_episodes
-from physai.sim.tasks.double_pendulum import pendubot_swingup
+from physai.sim.tasks.pendulums.double_pendulum import pendubot_swingup
 from physai.sim.tasks.task import Task
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph

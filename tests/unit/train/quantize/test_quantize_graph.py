@@ -16,21 +16,21 @@ from onnx import helper, numpy_helper
 from onnxruntime import quantization
 from torch import Tensor, nn
 
+from physai.gates.checks.parity import probe_inputs
 from physai.sdk.onnx.tensorrt_build import TensorRtError, build_engine
 from physai.sdk.policy.header import PolicyHeader
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.checks.parity import probe_inputs
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.tasks.cartpole import cartpole_swingup
-from physai.sim.tasks.reach import ur10e_reach
+from physai.sim.tasks.arms.reach import ur10e_reach
+from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task
-from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.onnx_export.onnx_graph import build_onnx
 from physai.train.quantize.formats import VARIANTS, Quantiser, Variant
 from physai.train.quantize.network import balanced, extreme_rows, layer_inputs, network_layers
 from physai.train.quantize.states import QuantiseError
 from physai.train.runners.runner import build_graph
+from physai.train.settings.config import TrainConfig
 
 STATES = 300
 TYPES = onnx.TensorProto

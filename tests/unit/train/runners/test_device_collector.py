@@ -11,19 +11,19 @@ from tests.support.torch_mujoco import TorchMujoco
 from torch import Tensor
 
 from physai.sdk.base.errors import DeviceError
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device.device_environment import DeviceEnvironment
+from physai.sim.envs.device.device_rng import base_of, episode_seeds, normal
 from physai.sim.envs.device.graph import Captured, CapturedEnvironment
-from physai.sim.envs.device.rng import base_of, episode_seeds, normal
 from physai.sim.envs.rng import Stream
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import PPO
-from physai.train.config import TrainConfig
+from physai.train.collectors.collector import Collector, Learner
+from physai.train.collectors.device_collector import DeviceCollector
 from physai.train.models.numpy_policy import seed_torch, seeded
 from physai.train.models.policy_graph import Normaliser
-from physai.train.runners.collector import Collector, Learner
-from physai.train.runners.device_collector import DeviceCollector
 from physai.train.runners.runner import Trainer, build_graph
+from physai.train.settings.config import TrainConfig
 
 CONFIG = TrainConfig(
     num_envs=6, horizon=25, epochs=2, minibatches=3, hidden=(8,), gru_size=5, seed=11, num_threads=1, initial_std=0.3

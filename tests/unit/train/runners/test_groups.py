@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from physai.cluster.generators.launch import check_generators
 from physai.sim.engines.protocol import Array
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import WorldView
-from physai.train.cluster.launch import check_generators
-from physai.train.config import ConfigError, TrainConfig
-from physai.train.runners.groups import GroupCollector, OutcomeCollector, relative
+from physai.train.collectors.groups import GroupCollector, OutcomeCollector, relative
 from physai.train.runners.runner import Trainer
+from physai.train.settings.config import ConfigError, TrainConfig
 
 TASK = dataclasses.replace(load_task("cartpole-swingup"), episode_length_s=0.6)
 CONFIG = TrainConfig(num_envs=12, group=4, horizon=30, hidden=(8,), minibatches=2, advantage="grpo")

@@ -12,12 +12,12 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import RewardTerm, Success
 from physai.sim.teams.cartpoles import tethered_cartpoles
-from physai.sim.teams.environment import TeamEnvironment
-from physai.sim.teams.evaluate import play_team
 from physai.sim.teams.team import Team
-from physai.train.config import ConfigError, TrainConfig, with_settings
+from physai.sim.teams.team_environment import TeamEnvironment
+from physai.sim.teams.team_evaluate import play_team
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.onnx_export.export import export_policy
+from physai.train.settings.config import ConfigError, TrainConfig, with_settings
 from physai.train.teams.trainer import TeamTrainer
 
 TEAM = tethered_cartpoles()

@@ -16,10 +16,10 @@ from physai.sdk.base.errors import ExportError, PhysaiError
 from physai.sim.engines.protocol import Snapshot, put
 from physai.sim.envs.environment import Bools, Environment, StepResult
 from physai.sim.tasks.task import Task
-from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import as_tensors
 from physai.train.models.policy_graph import Normaliser, PolicyGraph, State
 from physai.train.runners.runner import check_action_repeat
+from physai.train.settings.config import TrainConfig
 
 Floats = npt.NDArray[np.float32]
 

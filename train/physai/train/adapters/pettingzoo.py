@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 from pettingzoo import ParallelEnv  # pyright: ignore[reportMissingTypeStubs]
 
-from physai.sim.teams.environment import TeamEnvironment
 from physai.sim.teams.team import Team
+from physai.sim.teams.team_environment import TeamEnvironment
 from physai.train.adapters.core import ActionError, Floats, TaskWorlds
 from physai.train.adapters.gymnasium import spaces
 
@@ -22,7 +22,7 @@ class TeamParallelEnv(ParallelEnv[str, Floats, Floats]):
     """
 
     def __init__(self, team: Team, **options: Any) -> None:
-        """Builds the world; `options` as for `physai.sim.teams.environment.TeamEnvironment`."""
+        """Builds the world; `options` as for `physai.sim.teams.team_environment.TeamEnvironment`."""
         self.metadata = {"name": team.name, "render_modes": []}
         self.render_mode = None
         self.team = team

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from physai.sdk.base.errors import PhysaiError
-from physai.train.config import TrainConfig
 from physai.train.models.moments import Peers, moments
 from physai.train.models.policy_graph import mlp
+from physai.train.settings.config import TrainConfig
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 

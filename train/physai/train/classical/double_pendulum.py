@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from physai.sim.leaderboards.realaigym import HEIGHT_FRACTION, NORMS
+from physai.sim.leaderboards.boards import HEIGHT_FRACTION, NORMS
 from physai.sim.leaderboards.trial import EPISODE_S, LINK_LENGTHS
-from physai.sim.tasks.realaigym import STEP_S
+from physai.sim.tasks.pendulums.realaigym import STEP_S
 from physai.sim.tasks.task import Task
 from physai.train.classical.dynamics import casadi
 from physai.train.classical.swing_up import SwingUp, Totals

@@ -37,7 +37,7 @@ def drive(
     Raises:
         PhysaiError: one of the two failed.
     """
-    from physai.sim.virtual_robot.transport import own_domain
+    from physai.twin.virtual_robot.transport import own_domain
 
     # Own domain, localhost only: no robot on the network may move because of the demo.
     environment = {**os.environ, "ROS_DOMAIN_ID": str(own_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}

@@ -16,7 +16,7 @@ from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
-    from physai.train.runners.summary import RunSummary
+    from physai.train.runs.summary import RunSummary
 
 MAX_RUNS = 10_000
 _PICTURES = (".png", ".svg", ".pdf")
@@ -64,7 +64,7 @@ def _load(folders: Sequence[Path]) -> list[RunSummary]:
     Raises:
         PhysaiError: there is none, or there are too many.
     """
-    from physai.train.runners.summary import find_runs, load_summary
+    from physai.train.runs.summary import find_runs, load_summary
 
     paths = list(dict.fromkeys(path for folder in folders for path in find_runs(folder)))
     if len(paths) > MAX_RUNS:

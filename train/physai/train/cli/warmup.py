@@ -33,7 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from physai.sim.engines.warp import require_device
-    from physai.train.runners.devices import choose_device
+    from physai.train.collectors.devices import choose_device
 
     chosen = _by_hand(arguments)
     arguments.device = choose_device(arguments.device, "warp")
@@ -47,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _tasks(arguments: argparse.Namespace) -> list[Task]:
     from physai.sim.tasks.registry import task_names
-    from physai.train.runners.run_config import RunTaskSource
+    from physai.train.runs.run_config import RunTaskSource
 
     given = [f"--{name}" for name in ("robot", "twin", "preset") if getattr(arguments, name) is not None]
     if given and len(arguments.task) != 1:
@@ -65,7 +65,7 @@ def _by_hand(arguments: argparse.Namespace) -> Capacities | None:
     Raises:
         PhysaiError: only one of two is given, one is out of bounds, or for not exactly one task.
     """
-    from physai.sim.cli.options import require_range
+    from physai.compute.cli.options import require_range
     from physai.sim.envs.device.capacity import MAX_CAPACITY, Capacities
 
     numbers = {"--max-contacts": arguments.max_contacts, "--max-constraints": arguments.max_constraints}

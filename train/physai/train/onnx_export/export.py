@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from physai.sdk.base.errors import ExportError
 from physai.sdk.base.files import write_atomic
-from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sdk.policy.run_identity import sign_policy
 from physai.sim.engines.protocol import Array

@@ -7,15 +7,15 @@ contract's bound failed 7 % of the episodes in which the float graph succeeds.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from physai.gates.settings import GateSettings
 from physai.sdk.evidence.verdict import VerdictOutcome
-from physai.sim.gates.execution.batch import Batch, Bools, seeds_of, stream_seed
-from physai.sim.gates.execution.rollout import play_batch
-from physai.sim.gates.settings import GateSettings
+from physai.sdk.stats.paired import PairedTest
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.stats.paired import PairedTest
 from physai.sim.tasks.task import Task
-from physai.sim.twin.conditions import conditions
-from physai.sim.twin.twin import Twin
+from physai.twin.model.conditions import conditions
+from physai.twin.model.twin import Twin
+from physai.twin.rollouts.batch import Batch, Bools, seeds_of, stream_seed
+from physai.twin.rollouts.rollout import play_batch
 
 PAIR_STREAM = 0x5EED_9A125
 """Seeds of the paired episodes, used neither for calibration nor for a verdict."""

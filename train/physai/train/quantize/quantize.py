@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.onnx.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, cross_targets
 from physai.sdk.policy.golden import read_golden

@@ -11,18 +11,18 @@ from hashlib import sha256
 
 import numpy as np
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import ExportError
-from physai.sdk.contract.diff import require_same
+from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.policy.header import STATE_PREFIX
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
-from physai.sim.gates.execution.batch import Batch, seeds_of, stream_seed
-from physai.sim.gates.execution.rollout import RolloutTick, play_batch
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
-from physai.sim.twin.conditions import conditions
-from physai.sim.twin.twin import Twin
+from physai.twin.model.conditions import conditions
+from physai.twin.model.twin import Twin
+from physai.twin.rollouts.batch import Batch, seeds_of, stream_seed
+from physai.twin.rollouts.rollout import RolloutTick, play_batch
 
 CALIBRATION_STREAM = 0x5EED_CA11B7A7E
 """Seeds of the episodes that set the scales."""

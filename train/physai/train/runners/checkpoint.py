@@ -17,21 +17,21 @@ from typing import Any, cast
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError, TaskError
 from physai.sdk.base.files import write_atomic
-from physai.sdk.contract.diff import require_same
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.policy.run_identity import FACTS_KEY, ID_KEY, Run
-from physai.sim.policies.kept_task import kept_task
+from physai.sim.policies.saved_task import kept_task
 from physai.sim.tasks.task import Task
-from physai.sim.twin.twin import load_twin
-from physai.train.config import TrainConfig
+from physai.train.collectors.collector import Learner
 from physai.train.models.policy_graph import PolicyGraph
-from physai.train.runners.collector import Learner
-from physai.train.runners.identity import KEY_FILE, run_key
-from physai.train.runners.run_config import CHECKPOINT_FILE, CONFIG_FILE, load_config
 from physai.train.runners.runner import Trainer, build_graph
+from physai.train.runs.identity import KEY_FILE, run_key
+from physai.train.runs.run_config import CHECKPOINT_FILE, CONFIG_FILE, load_config
+from physai.train.settings.config import TrainConfig
+from physai.twin.model.twin import load_twin
 
 logger = logging.getLogger(__name__)
 

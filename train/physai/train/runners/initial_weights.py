@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError
-from physai.sdk.contract.diff import Difference, diff, format_diff
+from physai.sdk.contract.contract_diff import Difference, diff, format_diff
 from physai.sdk.contract.io import parse_contract
-from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, brief, read_checkpoint
-from physai.train.runners.run_config import load_config
 from physai.train.runners.runner import Trainer
+from physai.train.runs.run_config import load_config
+from physai.train.settings.config import TrainConfig
 
 NETWORK = ("actor", "hidden", "gru_size", "activation")
 """Settings that decide which weights there are."""

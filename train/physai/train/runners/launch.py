@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from physai.train.collectors.distributed import PARENT, STORE, RanksError
 from physai.train.runners.checkpoint import CHECKPOINT_FILE
-from physai.train.runners.distributed import PARENT, STORE, RanksError
 
 LOST = 75
 """Exit code of a rank that ended because it lost contact with another one."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.policy.run_identity import ID_KEY
-from physai.train.config import TrainConfig
 from physai.train.runners.reporting import flat_stats
-from physai.train.runners.run_config import load_config
 from physai.train.runners.runner import IterationStats
+from physai.train.runs.run_config import load_config
+from physai.train.settings.config import TrainConfig
 
 logger = logging.getLogger(__name__)
 

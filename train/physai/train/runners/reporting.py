@@ -12,9 +12,9 @@ from typing import IO, Any, Protocol, Self, cast
 
 from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.base.files import write_atomic
-from physai.train.config import TrainConfig
 from physai.train.runners.runner import IterationStats
-from physai.train.runners.summary import CSV_FILE, progress_rows
+from physai.train.runs.summary import CSV_FILE, progress_rows
+from physai.train.settings.config import TrainConfig
 
 CURVE_FILE = "learning_curve.png"
 _DRAWN = ("env_steps", "seconds", "success", "reward_per_s")

@@ -15,13 +15,13 @@ from physai.sim.envs.rng import episode_seeds
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import PPO, Rollout, UpdateStats
-from physai.train.config import ConfigError, TrainConfig
+from physai.train.collectors.collector import Collector, Learner, Played, Scorer
+from physai.train.collectors.devices import make_deterministic
+from physai.train.collectors.distributed import Ranks, local_size
+from physai.train.collectors.groups import GroupCollector, OutcomeCollector
 from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
-from physai.train.runners.collector import Collector, Learner, Played, Scorer
-from physai.train.runners.devices import make_deterministic
-from physai.train.runners.distributed import Ranks, local_size
-from physai.train.runners.groups import GroupCollector, OutcomeCollector
+from physai.train.settings.config import ConfigError, TrainConfig
 
 if TYPE_CHECKING:
     from physai.sim.engines.warp_device import WarpDeviceEngine
@@ -240,7 +240,7 @@ class Trainer:
         if config.engine != "warp":
             made = Collector if config.reward == "task" else OutcomeCollector
             return made(self.task, config, self.learner, num_threads=engine_threads(config), ranks=ranks)
-        from physai.train.runners.device_collector import DeviceCollector
+        from physai.train.collectors.device_collector import DeviceCollector
 
         def build() -> DeviceCollector:
             return DeviceCollector(

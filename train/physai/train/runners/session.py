@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from physai.sim.workers.cluster import ClusterError
+from physai.compute.ray.cluster import ClusterError
 from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
 from physai.train.runners.mlflow_sink import MlflowSink
@@ -23,7 +23,7 @@ from physai.train.runners.reporting import (
     logged_seconds,
 )
 from physai.train.runners.runner import Trainer
-from physai.train.runners.summary import OUTCOME_FILE, Outcome, save_outcome
+from physai.train.runs.summary import OUTCOME_FILE, Outcome, save_outcome
 
 STOPPED = "stopped by a signal; continue with --resume"
 """Reason of a run that a signal ended."""

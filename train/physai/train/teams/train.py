@@ -9,24 +9,15 @@ from pathlib import Path
 import torch
 
 from physai.sdk.base.errors import CheckpointError, TaskError
-from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.policy.team_record import MEMBER_KEY, TEAM_KEY, holds_team
 from physai.sim.tasks.registry import BUILT_IN
-from physai.sim.teams.registry import save_team, team_of
 from physai.sim.teams.team import Team
-from physai.train.config import TrainConfig
+from physai.sim.teams.team_registry import save_team, team_of
 from physai.train.runners.checkpoint import MISFIT, brief, read_state, run_id, save_policy, write_state
 from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
 from physai.train.runners.reporting import CsvSink, draw_learning_curve, logged_seconds
-from physai.train.runners.run_config import (
-    RunTaskSource,
-    begin_run,
-    begin_session,
-    load_config,
-    require_no_run,
-    training_alone,
-)
 from physai.train.runners.runner import IterationStats, learner_threads
 from physai.train.runners.session import (
     STOPPED,
@@ -36,7 +27,16 @@ from physai.train.runners.session import (
     record_of,
     stop_on_signal,
 )
-from physai.train.runners.summary import OUTCOME_FILE, save_outcome
+from physai.train.runs.run_config import (
+    RunTaskSource,
+    begin_run,
+    begin_session,
+    load_config,
+    require_no_run,
+    training_alone,
+)
+from physai.train.runs.summary import OUTCOME_FILE, save_outcome
+from physai.train.settings.config import TrainConfig
 from physai.train.teams.trainer import TeamTrainer
 
 TEAM_CHECKPOINT = "team.pt"

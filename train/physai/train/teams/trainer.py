@@ -13,15 +13,14 @@ from typing import Any
 import torch
 
 from physai.sim.envs.step_result import StepResult
-from physai.sim.teams.environment import TeamEnvironment, joined, member_seed
-from physai.sim.teams.evaluate import TeamEpisodes, play_team
 from physai.sim.teams.team import Team
+from physai.sim.teams.team_environment import TeamEnvironment, joined, member_seed
+from physai.sim.teams.team_evaluate import TeamEpisodes, play_team
 from physai.train.algorithms.ppo import Rollout, UpdateStats
-from physai.train.config import ConfigError, TrainConfig
+from physai.train.collectors.collector import Collector, Learner
 from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.checkpoint import learner_state, load_learner
-from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.runner import (
     IterationStats,
     build_learner,
@@ -29,6 +28,7 @@ from physai.train.runners.runner import (
     empty_rollout,
     processors,
 )
+from physai.train.settings.config import ConfigError, TrainConfig
 
 
 class TeamTrainer:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from physai.deploy_jetson.agent.active import ActivePolicy
 from physai.deploy_jetson.inference.evidence import latency_evidence
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.deploy_jetson.update.agent.active import ActivePolicy
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.latency import LatencyEvidence

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.selftest_apart import call_limit_s
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, examine
-from physai.sdk.base.isolation import JsonFacts, ReportProgress, call_apart, serve
+from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.agent.selftest_apart import call_limit_s
+from physai.sdk.base.process.isolation import JsonFacts, ReportProgress, call_apart, serve
 
 
 def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candidate:

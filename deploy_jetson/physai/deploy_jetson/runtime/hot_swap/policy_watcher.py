@@ -8,10 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.runtime.hot_swap.candidate import send
 from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart
-from physai.deploy_jetson.slots.layout import CURRENT
+from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.slots.layout import CURRENT
 from physai.sdk.base.errors import PhysaiError
 
 # Polling period of the link to the active slot [s].

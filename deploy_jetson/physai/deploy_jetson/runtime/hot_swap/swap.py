@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from physai.deploy_jetson.runtime.health import RuntimeHealth
+from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, receive
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.base.errors import PhysaiError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.stop.records import FOLDER_VARIABLE, StopRecordError, StopRecords
+from physai.deploy_jetson.runtime.stop.stop_records import FOLDER_VARIABLE, StopRecordError, StopRecords
 from physai.sdk.transport.protocol import SharesStops
 
 # Period at which requests are recorded [s]; a stop acts before that, only its answer waits.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.tick import Tick
+from physai.deploy_jetson.runtime.loop.tick import Tick
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety.limits import STILL_S
 from physai.sdk.safety.plant import RestWatch

@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import WatchdogEndpoint

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.telemetry.flight.ring import Flight, Layout
+from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, Layout
 from physai.deploy_jetson.ticks.reasons import describe
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import write_atomic
@@ -42,7 +42,7 @@ METADATA = "physai.flight"
 
 TICK_TOPIC = "/physai/tick"
 _FLAG: dict[str, Any] = {"type": "boolean"}
-# One tick, stamped with its due time; durations of `physai.deploy_jetson.ticks.ring.TICK_FIELDS`, in seconds.
+# One tick, stamped with its due time; durations of `physai.deploy_jetson.ticks.tick_ring.TICK_FIELDS`, in seconds.
 TICK: Schema = (
     "physai.Tick",
     channels.record(

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.telemetry.flight import process as flight_process
+from physai.deploy_jetson.telemetry.flight import flight_process
 from physai.deploy_jetson.telemetry.flight.file import MAX_BYTES as FOLDER_BYTES
 from physai.deploy_jetson.telemetry.flight.file import MAX_FILES, FlightError
-from physai.deploy_jetson.telemetry.flight.ring import MAX_BYTES, FlightRing, Layout
-from physai.sdk.base.canonical import canonical_json
+from physai.deploy_jetson.telemetry.flight.flight_ring import MAX_BYTES, FlightRing, Layout
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
 

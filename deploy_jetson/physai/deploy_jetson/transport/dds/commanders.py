@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, cast
 
-from physai.deploy_jetson.transport.dds.cdr import decode, encode
+from physai.deploy_jetson.transport.dds.codec.cdr import decode, encode
 from physai.deploy_jetson.transport.dds.discovery_diagnostics import DISCOVERY_S
 from physai.deploy_jetson.transport.dds.wire import COMMANDERS, Endpoint, Middleware
 from physai.sdk.transport.lease import EXPIRY_S, MAX_NUMBER, TERM_S, Lease, LeaseClaim, LeaseStage

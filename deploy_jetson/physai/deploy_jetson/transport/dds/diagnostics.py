@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import IntEnum
 
-from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.cdr import encode
 from physai.deploy_jetson.transport.stamps import NANOSECONDS
 
 DIAGNOSTICS = "/diagnostics"

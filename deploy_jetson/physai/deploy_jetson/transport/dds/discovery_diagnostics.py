@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterable, Sequence
 
+from physai.deploy_jetson.transport.dds.codec.field_layout import MessageWriter
+from physai.deploy_jetson.transport.dds.codec.messages import dds_topic, dds_type
 from physai.deploy_jetson.transport.dds.feed import Subscription
-from physai.deploy_jetson.transport.dds.layout import MessageWriter
-from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
 from physai.deploy_jetson.transport.dds.wire import COMMANDERS, ByteWriter, Endpoint, Middleware, wrong_hash
 
 MAX_NAMED = 8

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.layout import MessageReader
+from physai.deploy_jetson.transport.dds.codec.field_layout import MessageReader
 from physai.deploy_jetson.transport.dds.wire import ByteReader, wrong_hash
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck

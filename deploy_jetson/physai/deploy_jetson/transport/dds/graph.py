@@ -6,8 +6,8 @@ writers. Source: https://design.ros2.org/articles/Node_to_Participant_mapping.ht
 
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.cdr import encode
-from physai.deploy_jetson.transport.dds.messages import user_data
+from physai.deploy_jetson.transport.dds.codec.cdr import encode
+from physai.deploy_jetson.transport.dds.codec.messages import user_data
 
 # DDS name of the topic; the only one without the prefix `rt/`.
 GRAPH_TOPIC = "ros_discovery_info"

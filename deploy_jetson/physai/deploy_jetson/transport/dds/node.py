@@ -9,9 +9,9 @@ import time
 from functools import cache
 from typing import Any
 
+from physai.deploy_jetson.transport.dds.codec.messages import MessageField, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.domain import import_cyclonedds, join_domain, leave_domain, one_line
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
-from physai.deploy_jetson.transport.dds.messages import MessageField, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.ports import (
     DEPTH,
     EXCHANGE_DEPTH,

@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.messages import user_data
+from physai.deploy_jetson.transport.dds.codec.messages import user_data
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.sdk.transport.protocol import TransportError
 

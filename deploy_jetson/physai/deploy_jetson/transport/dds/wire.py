@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from physai.deploy_jetson.transport.dds.messages import type_hash
+from physai.deploy_jetson.transport.dds.codec.messages import type_hash
 
 # Topic on which runtimes publish their claims to a robot.
 COMMANDERS = "/physai/commanders"

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.user_cache import user_cache
 from physai.sim.engines.protocol import CapacityError, DeviceEngine
 from physai.sim.engines.warp_device import MARGIN, WarpDeviceEngine
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device.device_environment import DeviceEnvironment
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.tasks.task import Task
 

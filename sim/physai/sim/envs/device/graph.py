@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from physai.sim.engines.warp import modules
-from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep
+from physai.sim.envs.device.device_environment import DeviceEnvironment, DeviceStep
 
 T = TypeVar("T")
 

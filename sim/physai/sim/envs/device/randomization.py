@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from physai.sim.engines.protocol import DeviceEngine
-from physai.sim.envs.device.rng import Seeds, uniform
+from physai.sim.envs.device.device_rng import Seeds, uniform
 from physai.sim.envs.domain_randomization import NEEDS_CONSTANTS, ParameterDraws, entries
 from physai.sim.envs.rng import Stream
 from physai.sim.tasks.task import Task

@@ -3,7 +3,7 @@
 import torch
 
 from physai.sdk.base.errors import DeviceError
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device.device_environment import DeviceEnvironment
 
 STEPS = 12
 """Steps that are played twice. On an H200, 32 worlds of a robot on the ground differed after four."""

@@ -1,6 +1,6 @@
 # pyright: basic, reportInvalidTypeForm=false, reportIndexIssue=false, reportOperatorIssue=false, reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportReturnType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
-"""Warp kernels of `physai.sim.envs.device.rng`; annotations are Warp's types, which are values to a type checker."""
+"""Warp kernels of `physai.sim.envs.device.device_rng`. Annotations are Warp's types: values to a type checker."""
 
 import warp as wp
 

@@ -3,7 +3,7 @@
 import torch
 
 from physai.sim.envs.device.capacity import Capacities, build_engine, require_capacity
-from physai.sim.envs.device.environment import DeviceEnvironment
+from physai.sim.envs.device.device_environment import DeviceEnvironment
 from physai.sim.tasks.task import Task
 
 _WORLDS = 2

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.pose.stance import toppling_stiffness
 from physai.sim.robots.importing.replaced import clear_actuators, followers, plain_actuator, tendon_pulls
-from physai.sim.robots.importing.stance import toppling_stiffness
 from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
 
 Array = NDArray[np.float64]

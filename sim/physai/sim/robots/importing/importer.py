@@ -18,26 +18,26 @@ from numpy.typing import NDArray
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.robot import MAX_JOINTS
-from physai.sim.robots.contacts import overlaps
+from physai.sim.robots.checks.contacts import overlaps
+from physai.sim.robots.files.physics_options import check_options
+from physai.sim.robots.files.urdf import has_shapes, read_urdf
+from physai.sim.robots.files.xmlfile import XmlFile, parse_xml, read_xml
 from physai.sim.robots.importing.actuation import Servos, actuate
-from physai.sim.robots.importing.assets import UrdfMeshes, compiled, gathered, simplify_hulls
-from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
-from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
-from physai.sim.robots.importing.frames import mark_end_effector
-from physai.sim.robots.importing.home import controls_at_home, home_keyframe
-from physai.sim.robots.importing.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
+from physai.sim.robots.importing.meshes.assets import UrdfMeshes, compiled, gathered, simplify_hulls
+from physai.sim.robots.importing.meshes.decimation import decimated
 from physai.sim.robots.importing.mjcf import read_mjcf
+from physai.sim.robots.importing.pose.floating import add_imu, require_touch, stand_on_floor
+from physai.sim.robots.importing.pose.frames import mark_end_effector
+from physai.sim.robots.importing.pose.home import controls_at_home, home_keyframe
 from physai.sim.robots.importing.timestep import stable_timestep
-from physai.sim.robots.importing.urdf_joints import link_of, refuse_expressions
-from physai.sim.robots.importing.urdf_repairs import repair
+from physai.sim.robots.importing.urdf.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
+from physai.sim.robots.importing.urdf.urdf_joints import link_of, refuse_expressions
+from physai.sim.robots.importing.urdf.urdf_repairs import repair
 from physai.sim.robots.importing.wheels import note_wheels
 from physai.sim.robots.loader import Robot, load_robot, robot_name
-from physai.sim.robots.physics_options import check_options
 from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, robot_spec
-from physai.sim.robots.urdf import has_shapes, read_urdf
-from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 
 Array = NDArray[np.float64]
 

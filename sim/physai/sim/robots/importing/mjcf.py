@@ -9,10 +9,10 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import ModelError
+from physai.sim.robots.files.named_files import announce_files
+from physai.sim.robots.files.pictures import check_model_pictures
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.names import usable_names
-from physai.sim.robots.named_files import announce_files
-from physai.sim.robots.pictures import check_model_pictures
 
 _JOINT_KEYS = ("joint", "joint1", "joint2", "jointinparent")
 """Attributes outside of bodies that name a joint."""

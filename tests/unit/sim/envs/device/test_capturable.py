@@ -14,7 +14,7 @@ from physai.sim.tasks.task import RewardTerm, WorldView
 torch = pytest.importorskip("torch")
 from tests.support.torch_mujoco import TorchMujoco  # noqa: E402
 
-from physai.sim.envs.device.environment import DeviceEnvironment  # noqa: E402
+from physai.sim.envs.device.device_environment import DeviceEnvironment  # noqa: E402
 
 
 def branches(view: WorldView) -> Any:

@@ -13,7 +13,7 @@ from physai.sim.tasks.task import Task, WorldView
 torch = pytest.importorskip("torch")
 from tests.support.torch_mujoco import TorchMujoco  # noqa: E402
 
-from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep, seeds_of  # noqa: E402
+from physai.sim.envs.device.device_environment import DeviceEnvironment, DeviceStep, seeds_of  # noqa: E402
 
 WORLDS, STEPS = 6, 120
 FLAGS = ("terminated", "truncated", "judged", "succeeded")

@@ -13,7 +13,7 @@ from physai.sim.tasks.task import Delay, SensorModel
 torch = pytest.importorskip("torch")
 from tests.support.torch_mujoco import TorchMujoco  # noqa: E402
 
-from physai.sim.envs.device.environment import DeviceEnvironment  # noqa: E402
+from physai.sim.envs.device.device_environment import DeviceEnvironment  # noqa: E402
 
 WORLDS, STEPS = 6, 60
 MODELS = {

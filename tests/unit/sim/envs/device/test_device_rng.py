@@ -9,7 +9,7 @@ from physai.sim.envs import rng
 from physai.sim.envs.rng import Stream
 
 torch = pytest.importorskip("torch")
-from physai.sim.envs.device import rng as device_rng  # noqa: E402
+from physai.sim.envs.device import device_rng  # noqa: E402
 
 SEEDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8).map(lambda seeds: np.array(seeds, np.uint64))
 STEPS = st.integers(0, 2**40)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sim.robots.importing.collada import metres, up_axis
 from physai.sim.robots.importing.importer import Imported, import_robot
+from physai.sim.robots.importing.meshes.collada import metres, up_axis
 
 pytest.importorskip("collada")
 trimesh: Any = pytest.importorskip("trimesh")

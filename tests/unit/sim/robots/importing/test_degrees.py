@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from physai.sim.robots.check import check_robot
+from physai.sim.robots.checks.check import check_robot
 from physai.sim.robots.importing.actuation import Servos
 from physai.sim.robots.importing.importer import Imported, ImportOptions, import_robot
 

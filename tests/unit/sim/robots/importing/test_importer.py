@@ -13,7 +13,7 @@ from tests.support.foreign_arm import write_foreign_arm
 
 from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sim.robots import load_robot
-from physai.sim.robots.check import check_robot
+from physai.sim.robots.checks.check import check_robot
 from physai.sim.robots.importing.actuation import Servos
 from physai.sim.robots.importing.importer import Imported, ImportOptions, import_robot
 from physai.sim.robots.spec import home_qpos

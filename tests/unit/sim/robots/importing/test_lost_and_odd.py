@@ -8,7 +8,7 @@ import pytest
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots import load_robot
-from physai.sim.robots.check import check_robot
+from physai.sim.robots.checks.check import check_robot
 from physai.sim.robots.importing.actuation import Servos
 from physai.sim.robots.importing.importer import Imported, ImportOptions, import_robot
 

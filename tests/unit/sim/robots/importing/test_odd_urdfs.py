@@ -11,7 +11,7 @@ from tests.support.foreign_arm import box_stl
 
 from physai.sdk.base.errors import ModelError
 from physai.sdk.contract.robot import MAX_JOINTS
-from physai.sim.robots.check import check_robot
+from physai.sim.robots.checks.check import check_robot
 from physai.sim.robots.importing.importer import Imported, ImportOptions, import_robot
 
 INERTIA = '<inertia ixx=".01" iyy=".01" izz=".01" ixy="0" ixz="0" iyz="0"/>'

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from physai.sim.robots.importing.importer import import_robot
-from physai.sim.robots.importing.posture import bent_home
+from physai.sim.robots.importing.pose.posture import bent_home
 from physai.sim.robots.spec import chain_joints, home_qpos
 
 AXES = ("0 0 1", "0 1 0", "0 1 0", "0 0 1", "0 1 0", "0 0 1")

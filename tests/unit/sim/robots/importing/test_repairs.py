@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from physai.sim.robots.files.xmlfile import parse_xml
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.importer import ImportOptions, import_robot
-from physai.sim.robots.importing.urdf_repairs import repair
-from physai.sim.robots.xmlfile import parse_xml
+from physai.sim.robots.importing.urdf.urdf_repairs import repair
 
 Array = NDArray[np.float64]
 INERTIA = '<inertia ixx="{0}" iyy="{1}" izz="{2}" ixy="{3}" ixz="{4}" iyz="{5}"/>'

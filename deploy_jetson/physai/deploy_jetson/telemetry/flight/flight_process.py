@@ -1,0 +1,153 @@
+"""Flight-recorder process: writes the shared memory to a file on request, or when the runtime dies.
+
+A separate process, because writing a file takes a second of Python, which would delay the loop, and because it outlives
+a runtime that is killed or crashes.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder, file_name, flight_file
+from physai.deploy_jetson.telemetry.flight.flight_ring import FlightView
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.io import parse_contract
+
+MAX_MESSAGE_BYTES = 1 << 16
+NICENESS = 10
+
+GONE = "the runtime died"
+
+
+@dataclass
+class _Open:
+    """A recording on disk that is to be written again with the ticks that follow."""
+
+    name: str
+    causes: list[str]
+    again_s: float
+    first_count: int
+    """Ticks recorded at the time of the request."""
+
+
+class Recorder:
+    """Writes recordings of the last seconds."""
+
+    def __init__(self, view: FlightView, folder: FlightFolder, settings: Mapping[str, Any]) -> None:
+        self._view, self._folder = view, folder
+        self._contract = parse_contract(settings["contract"], source="the runtime")
+        self._origin: dict[str, str] = dict(settings["origin"])
+        period_s = self._contract.timing.control_dt
+        self._before, self._after_s = round(settings["seconds"] / period_s), float(settings["after_s"])
+        self._after = round(self._after_s / period_s)
+        self._open: _Open | None = None
+
+    @property
+    def wait_s(self) -> float | None:
+        """Time until the open recording is due [s]; None without one."""
+        return None if self._open is None else max(0.0, self._open.again_s - time.monotonic())
+
+    def set_origin(self, origin: Mapping[str, str]) -> None:
+        """Set the origin metadata of later recordings."""
+        self._origin = dict(origin)
+
+    def request(self, cause: str) -> dict[str, Any]:
+        """Write a recording now and again `after_s` later; return the answer to the runtime."""
+        # A fault rarely comes alone; further causes join the recording that is open already.
+        if self._open is not None:
+            self._open.causes.append(cause)
+            return {"also": self._open.name, "cause": cause}
+        number = self._folder.next_number()
+        name = file_name(number, datetime.now(UTC), int(self._origin["version"]), cause)
+        self._open = _Open(name, [cause], time.monotonic() + self._after_s, self._view.count)
+        return self._write(self._open)
+
+    def finish(self) -> dict[str, Any] | None:
+        """Write the open recording for the last time; return the answer to the runtime."""
+        opened, self._open = self._open, None
+        return None if opened is None else self._write(opened)
+
+    def _write(self, opened: _Open) -> dict[str, Any]:
+        # Ticks after the request, without those that came after the end of the recording.
+        since = min(self._view.count - opened.first_count, self._after)
+        flight = self._view.last(self._before + since)
+        if not len(flight.ticks):
+            return {"problem": "nothing was recorded: there was no tick yet"}
+        try:
+            data = flight_file(
+                self._contract,
+                flight,
+                # Read when the file is written, because the wall clock may be set during a run.
+                wall_minus_monotonic_ns=time.time_ns() - time.monotonic_ns(),
+                origin={**self._origin, "causes": "; ".join(opened.causes)},
+            )
+            path = self._folder.store(opened.name, data)
+        except (FlightError, OSError, ImportError) as error:
+            return {"problem": f"no flight recording: {error}"}
+        return {"file": str(path), "bytes": len(data), "ticks": len(flight.ticks), "cause": opened.causes[0]}
+
+
+def serve(connection: socket.socket, recorder: Recorder) -> None:
+    """Serve requests until the runtime ends or dies."""
+    while True:
+        # Wakes for a request, the end of the runtime, or the end of the open recording.
+        ready = select.select([connection], [], [], recorder.wait_s)[0]
+        if not ready:
+            _notify(connection, recorder.finish())
+            continue
+        try:
+            data = connection.recv(MAX_MESSAGE_BYTES)
+        except OSError:
+            data = b""
+        # An empty message means that the runtime's end was closed without a word: it was killed, or has crashed.
+        message: dict[str, Any] = json.loads(data) if data else {"cause": GONE, "end": True}
+        if "origin" in message:
+            recorder.set_origin(message["origin"])
+        if "cause" in message:
+            _notify(connection, recorder.request(message["cause"]))
+        if message.get("end"):
+            _notify(connection, recorder.finish())
+            return
+
+
+def _notify(connection: socket.socket, answer: dict[str, Any] | None) -> None:
+    """Send an answer to the runtime, if it is still there."""
+    if answer is None:
+        return
+    try:
+        connection.send(json.dumps(answer).encode()[:MAX_MESSAGE_BYTES], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except OSError:
+        if "problem" in answer:
+            print(f"physai: {answer['problem']}", file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m physai.deploy_jetson.telemetry.flight.flight_process SOCKET MEMORY`; settings on stdin."""
+    # Writing a file takes a core for a second, which the control loop needs more.
+    os.nice(NICENESS)
+    # A service manager signals every process of a unit at once; this one writes its file first and ends by itself.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    descriptor, memory = map(int, arguments)
+    settings: dict[str, Any] = json.load(sys.stdin)
+    with socket.socket(fileno=descriptor) as connection:
+        try:
+            contract = parse_contract(settings["contract"], source="the runtime")
+            view = FlightView(memory, contract, settings["capacity"])
+            folder = FlightFolder(Path(settings["folder"]), settings["max_files"], settings["max_bytes"])
+            serve(connection, Recorder(view, folder, settings))
+        except PhysaiError as error:
+            _notify(connection, {"problem": str(error)})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

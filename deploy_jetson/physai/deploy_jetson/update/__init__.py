@@ -1,0 +1,1 @@
+"""Updates of a robot: upload, slots, installation, trial and rollback."""

@@ -1,0 +1,44 @@
+"""Requirements of an installation on the robot, and the marker that records it."""
+
+from datetime import datetime
+
+from physai.deploy_jetson.update.agent.tested import Tested
+from physai.deploy_jetson.update.slots.slot_errors import InstallError
+from physai.deploy_jetson.update.slots.slot_records import Marker, RobotIdentity, SlotFile
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.verdict import utc_text
+from physai.sdk.signing.verify import Verified
+
+
+def require_joints(contract: PolicyContract, identity: RobotIdentity) -> None:
+    """Raises InstallError if the robot lacks a joint of the contract."""
+    if identity.joints is None:
+        return
+    required = [joint.name for joint in contract.robot.joints]
+    missing = [name for name in required if name not in identity.joints]
+    if missing:
+        raise InstallError(
+            f"this robot has no {', '.join(missing)}; the policy's contract needs {', '.join(required)}, the robot has "
+            f"{', '.join(identity.joints)}"
+        )
+
+
+def make_marker(verified: Verified, tested: Tested, files: dict[str, SlotFile], *, installed: datetime) -> Marker:
+    """The marker of an installed bundle."""
+    manifest = verified.bundle.manifest
+    return Marker(
+        bundle_sha256=verified.bundle.sha256,
+        bundle_id=verified.bundle.id,
+        version=manifest.version,
+        task=manifest.task,
+        robot=manifest.robot,
+        contract_fingerprint=manifest.contract_fingerprint,
+        control_dt=verified.bundle.contract.timing.control_dt,
+        signers=tuple(f"{role} {key}" for role, keys in verified.signers.items() for key in keys),
+        verdict_expires=None if verified.verdict is None else utc_text(verified.verdict.expires),
+        unsafe_no_verdict=verified.verdict is None,
+        installed=utc_text(installed),
+        runtime=tested.runtime,
+        self_test=tested.self_test,
+        files=files,
+    )

@@ -1,0 +1,1 @@
+"""File formats read within bounds: JSON, YAML, protobuf, and the metadata of ONNX files."""

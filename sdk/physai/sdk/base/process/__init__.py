@@ -1,0 +1,1 @@
+"""This process and its children: ends, isolation, and the software that runs."""

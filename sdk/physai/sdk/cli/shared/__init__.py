@@ -1,0 +1,1 @@
+"""Options and text that several verbs share: keys, passphrases, evidence and requirements."""

@@ -1,0 +1,1 @@
+"""`physai artefacts`, and the options of every verb that computes."""

@@ -1,0 +1,1 @@
+"""Ray clusters: addresses, local clusters, and work on them."""

@@ -1,0 +1,201 @@
+"""Gate `success`: does the policy complete its task on the robot as calibrated from logs?"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from physai.gates.checks.gate import (
+    LATE,
+    Context,
+    Gate,
+    GateFinding,
+    Play,
+    RateRun,
+    failing_cases,
+    more_episodes,
+    run_rate_test,
+)
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
+from physai.sdk.safety import Reason
+from physai.twin.model.measured_task import sensor_age
+from physai.twin.rollouts.batch import Batch, BatchResult
+
+RECOVERED = 0.5
+"""A suspect is the cause if at least this share of the failed episodes succeeds without it."""
+
+NEXT_STEP = {
+    Cause.POLICY: "watch the counterexample; train on the calibrated twin's parameters, noise and delay, or longer",
+    Cause.TIMING: "train with the measured delay (task's action_delay), or shorten the robot's delay",
+    Cause.NUMERICS: "see the parity gate: quantise with more calibration states or keep float32",
+    Cause.TWIN: "record what constrains them: physai sim excite TWIN --for PARAMETER… writes commands that do; then "
+    "calibrate again",
+    Cause.CONTRACT: "export again from the right contract",
+}
+"""Advice for a policy that fails its task, by cause."""
+
+
+class SuccessGate(Gate):
+    """Plays episodes with parameters from the twin's posterior and tests the success rate sequentially."""
+
+    name = "success"
+    question = "Does it complete its task on the calibrated robot?"
+
+    def method(self, context: Context) -> str:
+        condition = context.conditions["calibrated"]
+        return (
+            "Each episode draws the twin's parameters from the posterior and its command delay from "
+            f"{1e3 * condition.lag_lower_s:.1f} to {1e3 * condition.lag_upper_s:.1f} ms, with measured noise and the "
+            "guard in the loop. An episode succeeds if all of its judgements do. Sequential likelihood-ratio test, "
+            "valid under optional stopping."
+        )
+
+    def threshold(self, context: Context) -> str:
+        settings = context.settings.success
+        alpha, early = context.settings.alpha, context.settings.gate_alpha
+        return (
+            f"success rate significantly above {settings.target:.0%}: at level {early:g}, or at the end of the budget "
+            f"at the level that Holm's correction leaves of {alpha:g}"
+        )
+
+    def most_episodes(self, context: Context) -> int:
+        return context.settings.success.max_episodes
+
+    def play(self, context: Context) -> Play:
+        settings = context.settings.success
+        run = yield from run_rate_test(context, context.conditions["calibrated"], settings)
+        played = run.all
+        finding = GateFinding(
+            outcome=run.test.outcome,
+            measured=[run.measurement("success_rate", settings.target)],
+            episodes=run.test.trials,
+            seeds=context.seed_range(run.test.trials),
+            p_value=run.test.p_value,
+            chart={
+                "success": played.success.astype(int).tolist(),
+                "held": played.held.tolist(),
+                "length_s": played.length_s.tolist(),
+            },
+        )
+        if run.test.outcome is VerdictOutcome.PASS:
+            return finding
+        yield from explain(
+            context,
+            finding,
+            run,
+            target=settings.target,
+            failures=f"{run.test.successes} of {run.test.trials} episodes succeed",
+        )
+        return finding
+
+
+def explain(
+    context: Context, finding: GateFinding, run: RateRun, *, target: float, failures: str, suspected: bool = True
+) -> Generator[Sequence[Batch], list[BatchResult], None]:
+    """Complete the finding of a rate test that does not pass: episodes, cause, message and next step.
+
+    Args:
+        context: subject and settings of the run.
+        finding: the finding to complete.
+        run: the rate test.
+        target: its target.
+        failures: start of the message.
+        suspected: whether numerics and timing are possible causes; otherwise it is the policy, or the twin.
+    """
+    finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
+    if run.test.outcome is VerdictOutcome.INCONCLUSIVE:
+        finding.message = f"{failures}, which is neither significantly above nor below {target:.0%}."
+        finding.next_step = more_episodes(run.test)
+        return
+    cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
+    if suspected:
+        cause, reason = yield from attribute(context, run.batches[0], run.played[0])
+    if cause is Cause.POLICY:
+        hangs = yield from unconstrained(context, run.batches[0], run.played[0])
+        if hangs:
+            cause, reason = Cause.TWIN, hangs
+            # The recordings allow robots on which the policy succeeds, and do not say which of them this one is.
+            finding.outcome = VerdictOutcome.INCONCLUSIVE
+    finding.cause = cause
+    finding.message = f"{failures}, the target is {target:.0%}; {reason}."
+    finding.next_step = NEXT_STEP[cause]
+
+
+def attribute(
+    context: Context, batch: Batch, played: BatchResult
+) -> Generator[Sequence[Batch], list[BatchResult], tuple[Cause, str]]:
+    """Return the cause of a batch's failures with an explanation, by replaying them without one suspect (ablation).
+
+    Args:
+        context: subject and settings of the run.
+        batch: a batch with failures.
+        played: its result.
+    """
+    failed = ~played.success | played.violated
+    if (played.guard_reasons[failed] & int(Reason.COMMAND_NOT_FINITE)).any():
+        return Cause.NUMERICS, "the policy returned a value that is not finite"
+    suspects: list[tuple[Cause, str, Batch]] = []
+    arms = context.subject.arms
+    # Equal bytes: the policy under test is the float graph itself.
+    if batch.arm == "policy" and "float" in arms and arms["float"] != arms["policy"]:
+        suspects.append((Cause.NUMERICS, "the float graph succeeds where this one fails", replace(batch, arm="float")))
+    condition = batch.condition
+    # The same seeds without any delay: what then still fails is not caused by timing.
+    prompt = replace(condition, name="no-delay", lag_lower_s=0.0, lag_upper_s=0.0, sensor_lag_scale=0.0, late_periods=0)
+    task = context.subject.task
+    aged = sensor_age(task, context.subject.twin).at(task.contract.timing.control_dt).upper_s > 0.0
+    if condition.lag_upper_s > 0.0 or condition.late_periods or aged:
+        suspects.append((Cause.TIMING, "without delays the same episodes succeed", replace(batch, condition=prompt)))
+    if suspects:
+        answers = yield [suspect for _, _, suspect in suspects]
+        for (cause, text, _), answer in zip(suspects, answers, strict=True):
+            share = float(np.mean((answer.success & ~answer.violated)[failed]))
+            if share >= RECOVERED:
+                return cause, f"{text} ({share:.0%} of those that failed)"
+    flags = played.guard_reasons[failed]
+    if len(flags) and bool(((flags & LATE) != 0).all() and ((flags & ~LATE) == 0).all()):
+        return Cause.TIMING, "the guard acted on samples or commands that were too old"
+    return Cause.POLICY, "it fails without delays, too" if suspects else "no cause other than the policy remains"
+
+
+def unconstrained(
+    context: Context, batch: Batch, played: BatchResult
+) -> Generator[Sequence[Batch], list[BatchResult], str]:
+    """Return why the failures of a batch hang on parameters that the recordings do not constrain; empty if they do not.
+
+    The failed episodes are played again on robots as consistent with the recordings, with those parameters at their
+    nominal values; see `Twin.at_nominal`.
+    """
+    twin, failed = context.subject.twin, ~played.success | played.violated
+    if not twin.unconstrained or batch.condition.spread == 0.0 or batch.engine != "mujoco":
+        return ""
+    rows = np.flatnonzero(failed)
+    values = twin.at_nominal(played.values[rows])
+    seeds = tuple(batch.seeds[row] for row in rows.tolist())
+    again = replace(batch, seeds=seeds, values=tuple(tuple(row) for row in values.tolist()), visits=0)
+    (answer,) = yield [again]
+    share = float(np.mean(answer.success & ~answer.violated))
+    if share < RECOVERED:
+        return ""
+    return (
+        f"{share:.0%} of those that failed succeed with {_most_different(context, played)} at the nominal value: the "
+        "recordings do not constrain it"
+    )
+
+
+def _most_different(context: Context, played: BatchResult) -> str:
+    """Name the unconstrained parameter that differs most between failed and other episodes."""
+    twin = context.subject.twin
+    failed = ~played.success | played.violated
+    best, most = "", -1.0
+    for column, parameter in enumerate(twin.parameters):
+        if parameter.identified:
+            continue
+        offset = (played.values[:, column] - parameter.prior) / parameter.prior_std
+        # Without any success, how far the failed episodes are from the nominal value is all there is to compare.
+        others = float(offset[~failed].mean()) if (~failed).any() else 0.0
+        difference = abs(float(offset[failed].mean()) - others)
+        if difference > most:
+            best, most = parameter.name, difference
+    rest = len(twin.unconstrained) - 1
+    return f"{best} and {rest} more" if rest else best

@@ -1,0 +1,1 @@
+"""`physai sim exam`."""

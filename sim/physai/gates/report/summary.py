@@ -1,0 +1,58 @@
+"""Summary of the gates that block a policy."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from physai.gates.judgement import WOULD_PASS
+from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
+from physai.sim.policies.resolve import TaskSource
+from physai.sim.robots import robot_names
+from physai.sim.tasks.registry import BUILT_IN
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """The gates behind a verdict that is not a PASS."""
+
+    blocking: tuple[GateResult, ...]
+    """Gates that decide the outcome for reasons of their own."""
+    waiting: tuple[str, ...]
+    """Gates that would pass in a credible twin."""
+
+
+def reasons(verdict: Verdict) -> Reasons:
+    """Return the gates that decide the verdict; none for a PASS."""
+    if verdict.outcome is VerdictOutcome.PASS:
+        return Reasons((), ())
+    deciding = [gate for gate in verdict.gates if gate.outcome is verdict.outcome]
+    waiting = tuple(gate.gate for gate in deciding if gate.message.startswith(WOULD_PASS))
+    return Reasons(tuple(gate for gate in deciding if gate.gate not in waiting), waiting)
+
+
+def who_accepts(verdict: Verdict) -> str:
+    """Return which robots a PASS is good for, if its evidence is not from a robot; empty otherwise."""
+    # A PASS from stand-in evidence still flashes no robot, unless its owner accepts such evidence.
+    if not verdict.condition:
+        return ""
+    return f"to robots that accept this evidence: {', '.join(verdict.foreign_evidence)}; by default none does"
+
+
+def replay_command(number: int, folder: Path | None, options: Sequence[str]) -> str:
+    """Return the command line that plays a counterexample, to be pasted into a shell.
+
+    Args:
+        number: index of the counterexample.
+        folder: report folder; None for a placeholder.
+        options: of `replay_options`.
+    """
+    words = ["physai", "play", "--counterexample", str(number), str(folder) if folder else "REPORT", *options]
+    return shlex.join(words)
+
+
+def replay_options(origin: TaskSource) -> tuple[str, ...]:
+    """Return the words that name a task and a robot that are not built in, because no file may name them."""
+    task = () if origin.task in BUILT_IN else ("--task", origin.task)
+    robot = () if origin.robot is None or origin.robot in robot_names() else ("--robot", origin.robot)
+    return (*task, *robot)

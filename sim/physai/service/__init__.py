@@ -1,0 +1,35 @@
+"""The twin over HTTP: sessions, jobs, a registry and pages for a team.
+
+These names are the public API and follow semantic versioning; everything below is internal.
+"""
+
+from typing import TYPE_CHECKING
+
+from physai.sdk.base.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from physai.service.client.errors import ServiceError as ServiceError
+    from physai.service.client.remote_session import AsyncRemoteSession as AsyncRemoteSession
+    from physai.service.client.remote_session import RemoteSession as RemoteSession
+    from physai.service.client.remote_session import StepReply as StepReply
+    from physai.service.client.service import ServiceClient as ServiceClient
+    from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
+
+__all__ = [
+    "AsyncRemoteSession",
+    "RemoteSession",
+    "RemoteVectorEnv",
+    "ServiceClient",
+    "ServiceError",
+    "StepReply",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "client.errors": ["ServiceError"],
+        "client.remote_session": ["AsyncRemoteSession", "RemoteSession", "StepReply"],
+        "client.service": ["ServiceClient"],
+        "client.vector_env": ["RemoteVectorEnv"],
+    },
+)

@@ -1,0 +1,1 @@
+"""Verbs that use the service or may send work to it."""

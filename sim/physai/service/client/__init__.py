@@ -1,0 +1,1 @@
+"""Client of the service: sessions over a WebSocket, registry and jobs over HTTP."""

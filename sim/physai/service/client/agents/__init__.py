@@ -1,0 +1,1 @@
+"""Sessions of a service as environments of frameworks that train elsewhere."""

@@ -1,1 +1,0 @@
-"""Gates of `physai sim validate`: each tests one property of an exported policy and can fail it."""

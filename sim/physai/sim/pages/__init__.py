@@ -1,0 +1,1 @@
+"""Style sheet and SVG of the HTML pages that physai writes."""

@@ -1,0 +1,1 @@
+"""Recordings of episodes in MCAP files, and their replay."""

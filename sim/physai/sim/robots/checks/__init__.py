@@ -1,0 +1,1 @@
+"""Checks of a robot model: contacts, standing, plausibility of its home pose and efforts."""

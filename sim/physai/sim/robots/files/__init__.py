@@ -1,0 +1,1 @@
+"""Robot model files: untrusted XML, archives and the files that they name."""

@@ -1,0 +1,1 @@
+"""Meshes and textures of an imported robot."""

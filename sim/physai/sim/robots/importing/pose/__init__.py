@@ -1,0 +1,1 @@
+"""Home pose, base and end effector of an imported robot."""

@@ -1,0 +1,57 @@
+"""Additions to a robot with a floating base: shapes that touch the floor, a height, an IMU."""
+
+import math
+
+import mujoco
+import numpy as np
+
+from physai.sim.robots.checks.feet import lowest_touching
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.spec import IMU_SENSORS, home_qpos
+
+IMU_SITE = "imu"
+
+
+def require_touch(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Lets a floating robot without collision shapes touch the floor with what is drawn."""
+    shapes = [geom for geom in spec.geoms if geom.type != mujoco.mjtGeom.mjGEOM_PLANE]
+    if any(geom.contype or geom.conaffinity for geom in shapes):
+        return
+    for geom in shapes:
+        geom.contype = 1
+    decisions.add("collisions", "the file has no collision shapes, so the drawn ones touch the floor", "edit the file")
+
+
+def stand_on_floor(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Moves the floor below the robot's lowest point to height 0, and the robot with it."""
+    floor = next((geom for geom in spec.geoms if geom.name == "physai_floor"), None)
+    if floor is None:
+        return
+    model = spec.compile()
+    raised = -lowest_touching(model, home_qpos(model))
+    # A robot without shapes touches nothing, and has no lowest point.
+    if not math.isfinite(raised) or abs(raised) < 1e-6:
+        return
+    base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
+    base.pos = np.asarray(base.pos) + np.array([0.0, 0.0, raised])
+    floor.pos = [0.0, 0.0, 0.0]
+    for key in spec.keys:
+        if len(key.qpos) >= 3:
+            qpos = np.array(key.qpos)
+            qpos[2] += raised
+            key.qpos = qpos
+    decisions.add("height", f"raised by {raised:.3g} m, so that its lowest point touches the floor at home")
+
+
+def add_imu(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Gives a floating base the IMU that walking robots have, unless it has one."""
+    wanted = {name: kind for name, (kind, *_) in IMU_SENSORS.items()}
+    if any(sensor.name in wanted for sensor in spec.sensors):
+        return
+    base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
+    site = next((site.name for site in base.sites if site.name == IMU_SITE), None)
+    if site is None:
+        site = base.add_site(name=IMU_SITE).name
+    for name, kind in wanted.items():
+        spec.add_sensor(name=name, type=kind, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=site)
+    decisions.add("imu", f"at the origin of {base.name}", "move the site imu in the result")

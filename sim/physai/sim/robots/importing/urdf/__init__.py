@@ -1,0 +1,1 @@
+"""Repairs of URDF files before their import."""

@@ -1,0 +1,1 @@
+"""Tasks of arms: reach, lift and push."""

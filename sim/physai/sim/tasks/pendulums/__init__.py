@@ -1,0 +1,1 @@
+"""Swing-up tasks of cart-poles and pendulums."""

@@ -1,0 +1,41 @@
+"""Digital twins: recordings of a robot, and a model calibrated on them with its uncertainty.
+
+These names are the public API and follow semantic versioning; everything below is internal.
+"""
+
+from typing import TYPE_CHECKING
+
+from physai.sdk.base.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from physai.twin.calibration.calibrate import Calibration as Calibration
+    from physai.twin.calibration.calibrate import calibrate as calibrate
+    from physai.twin.logs.reader import read_log as read_log
+    from physai.twin.logs.reader import read_logs as read_logs
+    from physai.twin.logs.robot_log import RobotLog as RobotLog
+    from physai.twin.model.twin import Twin as Twin
+    from physai.twin.model.twin import load_twin as load_twin
+    from physai.twin.model.twin import nominal_twin as nominal_twin
+    from physai.twin.model.twin import save_twin as save_twin
+
+__all__ = [
+    "Calibration",
+    "RobotLog",
+    "Twin",
+    "calibrate",
+    "load_twin",
+    "nominal_twin",
+    "read_log",
+    "read_logs",
+    "save_twin",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "calibration.calibrate": ["Calibration", "calibrate"],
+        "logs.reader": ["read_log", "read_logs"],
+        "logs.robot_log": ["RobotLog"],
+        "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
+    },
+)

@@ -1,0 +1,1 @@
+"""Checks of the statements in a twin file."""

@@ -1,0 +1,1 @@
+"""Verbs that record, calibrate, replay and drive a twin."""

@@ -1,0 +1,1 @@
+"""MCAP files and ROS 2 bags."""

@@ -1,0 +1,1 @@
+"""Parameters of a robot model that a calibration fits."""

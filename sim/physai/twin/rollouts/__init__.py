@@ -1,0 +1,1 @@
+"""Episodes of a policy in the twin, under given test conditions."""

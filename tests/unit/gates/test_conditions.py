@@ -1,0 +1,83 @@
+"""Conditions: perturbations come from what the twin has measured, in numbers checked by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from physai.sim.robots import load_robot
+from physai.sim.robots.payload import moving_mass, payload_body
+from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import Delay, Push, Task
+from physai.twin.model.conditions import conditions, late_periods, task_under
+from physai.twin.model.twin import Twin
+from physai.twin.model.twin_file import SensorNoise, Timing
+
+
+def timed(twin: Twin, **times: float | None) -> Twin:
+    return replace(twin, timing=twin.timing.model_copy(update=times))
+
+
+def test_delays_and_noise_are_the_measured_ones(task: Task, credible_twin: Twin) -> None:
+    found = conditions(task, credible_twin)
+    # Mean 15 ms and 99th percentile 20 ms: mirrored, 10 to 20 ms.
+    assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == pytest.approx((0.01, 0.02))
+    assert found["measured"].lag_lower_s == found["measured"].lag_upper_s == 0.02
+    assert found["twice"].lag_lower_s == found["twice"].lag_upper_s == 0.04
+    assert [found[name].noise_scale for name in ("calibrated", "measured", "twice")] == [1.0, 1.0, 2.0]
+    under = task_under(task, credible_twin, found["twice"])
+    assert under.sensors["joint_pos"].noise_std == 0.004
+    assert under.sensors["joint_vel"].noise_std == 0.04
+    assert under.action_delay == Delay(lower_s=0.04, upper_s=0.04)
+    assert under.randomisation == ()
+    assert not under.rewards
+
+
+def test_the_tasks_own_assumptions_stand_in_where_no_log_tells(task: Task, credible_twin: Twin) -> None:
+    silent = replace(credible_twin, noise=SensorNoise(), timing=Timing())
+    found = conditions(task, silent)
+    assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == (0.0, 0.01)
+    assert found["twice"].lag_upper_s == 0.02
+    assert task_under(task, silent, found["calibrated"]).sensors["joint_pos"].noise_std == 1e-3
+
+
+def test_an_overrun_that_meets_the_deadline_is_none(task: Task, credible_twin: Twin) -> None:
+    # Deadline 10 ms, control period 20 ms. An excess of 1 ms is bridged; 15 ms cost one period, 25 ms two.
+    assert late_periods(task, credible_twin, 1.0) == 0
+    assert late_periods(task, timed(credible_twin, period_p99_s=0.035), 1.0) == 1
+    assert late_periods(task, timed(credible_twin, period_p99_s=0.045), 1.0) == 2
+    assert late_periods(task, timed(credible_twin, period_p99_s=0.027), 2.0) == 1
+    assert late_periods(task, timed(credible_twin, period_p99_s=None), 2.0) == 0
+
+
+def test_a_payload_is_a_share_of_what_moves(task: Task, credible_twin: Twin) -> None:
+    assert moving_mass(task.model) == 2.0
+    found = conditions(task, credible_twin, payload_fraction=0.1)
+    assert found["payload"].payload_kg == pytest.approx(0.2)
+    # The post of the double pendulum does not move: 0.5235 + 0.6256 kg do.
+    assert moving_mass(load_robot("double_pendulum").model) == pytest.approx(1.149028)
+
+
+@pytest.mark.parametrize(("name", "body"), [("pendubot-swingup", "link2"), ("cartpole-swingup", "pole")])
+def test_a_payload_hangs_at_the_end_of_the_chain(name: str, body: str) -> None:
+    task = load_task(name)
+    assert task.model.body(payload_body(task.model)).name == body
+
+
+def test_a_floating_robot_carries_it_on_its_base() -> None:
+    task = load_task("go2-velocity")
+    assert payload_body(task.model) == int(task.model.jnt_bodyid[0])
+
+
+def test_pushes_are_the_tasks_own_or_a_tenth_of_the_speed_limit(task: Task, credible_twin: Twin) -> None:
+    pushed = conditions(task, credible_twin, push_scale=2.0)["pushes"]
+    assert task_under(task, credible_twin, pushed).push == Push(interval_s=3.0, velocity=(1.0,))
+    own = replace(task, push=Push(interval_s=1.0, velocity=(0.3,)))
+    assert task_under(own, credible_twin, pushed).push == Push(interval_s=1.0, velocity=(0.6,))
+    assert task_under(own, credible_twin, replace(pushed, push_scale=0.0)).push is None
+
+
+def test_conditions_know_their_fields_by_name(task: Task, credible_twin: Twin) -> None:
+    record = conditions(task, credible_twin)["measured"].as_json()
+    assert record["name"] == "measured"
+    assert np.isclose(float(record["lag_upper_s"]), 0.02)

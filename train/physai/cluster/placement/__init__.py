@@ -1,0 +1,1 @@
+"""Distribution of worlds over generators, and of generators over nodes."""

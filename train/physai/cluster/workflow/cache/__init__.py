@@ -1,0 +1,1 @@
+"""Results of workflow stages by the hash of their inputs."""

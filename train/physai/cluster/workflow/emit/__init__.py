@@ -1,0 +1,1 @@
+"""Workflows in the formats of other schedulers: KubeRay and NVIDIA OSMO."""

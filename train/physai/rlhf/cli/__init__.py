@@ -1,0 +1,1 @@
+"""`physai imitate`, `prefer` and `finetune`."""

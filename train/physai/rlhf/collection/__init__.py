@@ -1,0 +1,1 @@
+"""Segments of a policy's motion, and the pairs of them to ask about."""

@@ -1,0 +1,1 @@
+"""Imitation of a teacher or of recordings."""

@@ -1,0 +1,1 @@
+"""Run folders: configuration, identity and outcome. Needs no torch."""

@@ -1,0 +1,1 @@
+"""Training settings, and their presets per task."""
