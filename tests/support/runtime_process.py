@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.harness.fixtures.local_robot import LocalRobot
 
-from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
+from physai.deploy_jetson.driving import caught_signals
 from physai.deploy_jetson.runtime.loop.summary import summary_text
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
@@ -45,8 +45,8 @@ def main() -> None:
         realtime=Realtime(lock_memory=False),
     )
     runtime = Runtime(options, WritingRobot(Path(log)), say=say)
-    _catch_signals(runtime.commands)
-    end = runtime.run()
+    with caught_signals(runtime.commands, keep=True):
+        end = runtime.run()
     say(f"end: {end.value}, {runtime.state.value}, {runtime.guard_state}")
     say(summary_text(runtime.summary()))
 

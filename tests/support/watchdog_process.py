@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
+from physai.deploy_jetson.driving import caught_signals
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
@@ -50,8 +50,8 @@ def main() -> None:
     )
     pairs = [(key, value) for key, _, value in (option.partition("=") for option in options) if value]
     runtime = Runtime(wanted, open_transport(transport, dict(pairs)), say=say)
-    _catch_signals(runtime.commands)
-    end = runtime.run()
+    with caught_signals(runtime.commands, keep=True):
+        end = runtime.run()
     say(f"end: {end.value}, {runtime.guard_state}")
 
 

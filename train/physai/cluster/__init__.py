@@ -1,4 +1,15 @@
-"""Training on many computers: generators of rollouts, sweeps and workflows."""
+"""Training on many computers: generators of rollouts, sweeps and workflows.
 
-# Libraries look at it when they are imported.
-from physai.sdk.base.process import no_telemetry as no_telemetry
+These names are the public API and follow semantic versioning; everything below is internal.
+"""
+
+from typing import TYPE_CHECKING
+
+from physai.sdk.base.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from physai.cluster.generators.launch import Generators as Generators
+
+__all__ = ["Generators"]
+
+__getattr__ = lazy_exports(__name__, {"generators.launch": ["Generators"]})

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
-    from physai.train.api import export as export
-    from physai.train.api import train as train
+    from physai.train.api.exporting import export as export
+    from physai.train.api.options import RolloutPool as RolloutPool
+    from physai.train.api.training import TrainingRun as TrainingRun
+    from physai.train.api.training import train as train
     from physai.train.classical.double_pendulum import board_swing_up as board_swing_up
     from physai.train.classical.swing_up import SwingUp as SwingUp
     from physai.train.classical.swing_up import Totals as Totals
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExportReport",
+    "RolloutPool",
     "SwingUp",
     "TaskEnv",
     "TaskVectorEnv",
@@ -41,6 +44,7 @@ __all__ = [
     "Tracker",
     "TrainConfig",
     "TrainingOutcome",
+    "TrainingRun",
     "Trajectory",
     "board_swing_up",
     "export",
@@ -68,6 +72,8 @@ __getattr__ = lazy_exports(
         "settings.presets": ["preset_for"],
         "runners.session": ["TrainingOutcome"],
         "teams.trainer": ["TeamTrainer"],
-        "api": ["export", "train"],
+        "api.exporting": ["export"],
+        "api.options": ["RolloutPool"],
+        "api.training": ["TrainingRun", "train"],
     },
 )

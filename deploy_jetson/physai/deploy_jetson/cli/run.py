@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from physai.deploy_jetson.cli import run_telemetry
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.parser import key_values
-
-if TYPE_CHECKING:
-    from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-    from physai.deploy_jetson.runtime.run_options import RunOptions
 
 # The guard intervened and was not reset.
 EXIT_TAKEN_OVER = 1
@@ -64,40 +59,11 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     Raises:
         PhysaiError: no policy is allowed to run, or it does not start, or does not fit this robot.
     """
+    from physai.deploy_jetson.driving import run as drive
     from physai.deploy_jetson.runtime.loop.loop import LoopEnd
     from physai.deploy_jetson.runtime.loop.summary import summary_text
-    from physai.deploy_jetson.runtime.runtime import Runtime
-    from physai.sdk.transport.registry import open_transport
-
-    options = _options(root, arguments)
-    transport = open_transport(arguments.transport, key_values(arguments.set, "--set"))
-    telemetry = run_telemetry.open_telemetry(root, arguments)
-    runtime = Runtime(options, transport, telemetry=telemetry, say=_say)
-    _catch_signals(runtime.commands)
-    end = runtime.run()
-    summary = runtime.summary()
-    if arguments.json:
-        record: dict[str, Any] = {
-            "end": end.value,
-            "guard": runtime.guard_state,
-            "stages_us": summary.stages_us,
-            "missed_per_million": summary.missed_per_million,
-            "steal_s": summary.steal_s,
-            **vars(summary.counts),
-        }
-        print(json.dumps(record, indent=2))
-    else:
-        print(summary_text(summary))
-    if arguments.latency is not None:
-        run_telemetry.save_latency(arguments.latency, runtime)
-    if end is LoopEnd.OTHER_CONTRACT:
-        return EXIT_OTHER_CONTRACT
-    return EXIT_TAKEN_OVER if runtime.taken_over else 0
-
-
-def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
-    from physai.deploy_jetson.runtime.run_options import RunOptions
     from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
+    from physai.sdk.evidence.latency import save_evidence
 
     # argparse accepts `nan` and `inf` as numbers.
     for name in ("rate", "seconds", "heartbeat"):
@@ -106,37 +72,47 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
             raise PhysaiError(f"--{name} must be a positive number, got {value}")
     if arguments.priority is not None and not 1 <= arguments.priority <= MAX_PRIORITY:
         raise PhysaiError(f"--priority must lie in 1 … {MAX_PRIORITY}, got {arguments.priority}")
-    return RunOptions(
-        root=root,
+    latency: Path | None = arguments.latency
+    driven = drive(
+        root,
+        arguments.transport,
         config=arguments.config,
-        realtime=Realtime(priority=arguments.priority, cpu=arguments.cpu, lock_memory=not arguments.no_lock),
+        transport_options=key_values(arguments.set, "--set"),
         unsafe_no_verdict=arguments.unsafe_no_verdict,
         rate_hz=arguments.rate,
         heartbeat_s=arguments.heartbeat,
         seconds=arguments.seconds,
-        service=arguments.service,
         stand_by=arguments.stand_by,
+        service=arguments.service,
         # Latency evidence is for one policy, so it must not change during the run.
-        hot_swap=not (arguments.no_swap or arguments.latency is not None),
+        hot_swap=not (arguments.no_swap or latency is not None),
         watchdog=not arguments.no_watchdog,
+        realtime=Realtime(priority=arguments.priority, cpu=arguments.cpu, lock_memory=not arguments.no_lock),
+        telemetry=run_telemetry.open_telemetry(root, arguments),
+        say=_say,
+        # A second signal while the results are printed must not change the exit code.
+        keep_signals=True,
     )
-
-
-def _catch_signals(commands: CommandQueue) -> None:
-    """Ramp to a safe state on the first SIGTERM or Ctrl-C, and request a protective stop on the next ones."""
-    from physai.deploy_jetson.runtime.commands.queue import Command
-
-    received: list[int] = []
-
-    def handle(number: int, frame: object) -> None:
-        # Ctrl-C again: whoever repeats it does not want to wait for the ramp.
-        if received:
-            commands.put(Command.STOP)
-        received.append(number)
-        commands.put(Command.SHUTDOWN)
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+    summary = driven.summary
+    if arguments.json:
+        record: dict[str, Any] = {
+            "end": driven.end.value,
+            "guard": driven.guard,
+            "stages_us": summary.stages_us,
+            "missed_per_million": summary.missed_per_million,
+            "steal_s": summary.steal_s,
+            **vars(summary.counts),
+        }
+        print(json.dumps(record, indent=2))
+    else:
+        print(summary_text(summary))
+    if latency is not None:
+        if driven.latency is None:
+            raise PhysaiError(f"--latency {latency}: the policy never ran, so there is nothing to write")
+        save_evidence(driven.latency, latency)
+    if driven.end is LoopEnd.OTHER_CONTRACT:
+        return EXIT_OTHER_CONTRACT
+    return EXIT_TAKEN_OVER if driven.taken_over else 0
 
 
 def _say(text: str) -> None:

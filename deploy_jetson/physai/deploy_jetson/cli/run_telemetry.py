@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.runtime.runtime import Runtime
     from physai.deploy_jetson.telemetry.telemetry import Telemetry
 
 # Default folder, in the robot's tree.
@@ -55,18 +54,3 @@ def open_telemetry(root: Path, arguments: argparse.Namespace) -> Telemetry:
             keep_ticks=latency is not None,
         )
     )
-
-
-def save_latency(path: Path, runtime: Runtime) -> None:
-    """Write latency evidence for `physai sim validate --latency`.
-
-    Raises:
-        EvidenceError: the file cannot be written.
-        PhysaiError: the policy never ran.
-    """
-    from physai.sdk.evidence.latency import save_evidence
-
-    loaded, ticks = runtime.loaded, runtime.telemetry.tick_seconds()
-    if loaded is None or not ticks:
-        raise PhysaiError(f"--latency {path}: the policy never ran, so there is nothing to write")
-    save_evidence(loaded.candidate.latency_evidence(ticks, runtime.transport.name), path)

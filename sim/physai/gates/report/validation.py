@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from physai.gates.checks.gate import Context, GateFinding
@@ -16,7 +16,7 @@ from physai.gates.report.junit import junit_xml
 from physai.gates.report.pictures import filmstrip
 from physai.gates.report.summary import replay_options
 from physai.gates.runner import ProgressLine, all_gates, find_all
-from physai.gates.settings import GateSettings
+from physai.gates.settings import GateSettings, load_gates
 from physai.sdk.base.errors import ContractError, PhysaiError
 from physai.sdk.base.files import require_replaceable, write_atomic
 from physai.sdk.evidence.latency import LatencyEvidence
@@ -28,7 +28,7 @@ from physai.sdk.policy.header import PolicyError
 from physai.sdk.signing.ed25519 import PublicKey
 from physai.sdk.signing.exam import Exam
 from physai.sim.policies.resolve import find_origin, find_policy
-from physai.twin.model.twin import Twin, nominal_twin
+from physai.twin.model.twin import Twin, load_twin, nominal_twin
 
 REPORT_FOLDER = "validation"
 """Default report folder, next to the policy."""
@@ -73,8 +73,10 @@ class ValidationOptions:
 
 def validate(
     policy: str | Path,
-    twin: Twin | None = None,
+    twin: Twin | str | Path | None = None,
     *,
+    task: str | Path | None = None,
+    gates: GateSettings | str | Path | None = None,
     report: str | Path | None = None,
     options: ValidationOptions | None = None,
     progress: Progress | None = None,
@@ -85,7 +87,9 @@ def validate(
 
     Args:
         policy: run folder or exported policy file.
-        twin: calibrated twin; None for the nominal robot, in which no policy passes.
+        twin: calibrated twin, or its file; None for the nominal robot, in which no policy passes.
+        task: built-in task or task file; None for `options.task`.
+        gates: settings of the gates, or their YAML file; None for `options.settings`.
         report: output folder; None for `validation` next to the policy.
         options: see `ValidationOptions`.
         progress: see `Progress`.
@@ -97,19 +101,26 @@ def validate(
         PhysaiError: the policy, the twin or the folder is unusable.
     """
     options = options or ValidationOptions()
+    if task is not None:
+        options = replace(options, task=str(task))
+    if gates is not None:
+        options = replace(options, settings=gates if isinstance(gates, GateSettings) else load_gates(Path(gates)))
+    if isinstance(twin, str | Path):
+        options = replace(options, twin_name=options.twin_name or str(twin))
+        twin = load_twin(twin)
     path = Path(policy)
     context = open_validation(path, twin, options)
     subject = context.subject
     if options.exam is not None:
         options.exam.require_subject(context.examined)
     folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
-    gates = all_gates(options.latency)
+    judges = all_gates(options.latency)
     store = Store.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(
-            context, gates, folder, jobs=options.jobs, progress=report_progress, store=store, ray=options.ray
+            context, judges, folder, jobs=options.jobs, progress=report_progress, store=store, ray=options.ray
         )
-    verdict = judge(context, gates, findings, folder)
+    verdict = judge(context, judges, findings, folder)
     _write(verdict, findings, subject, folder, options.twin_name)
     # Last, because it moves the state that an interrupted run resumes from.
     write_record(folder, store, context, options.latency)

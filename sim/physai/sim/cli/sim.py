@@ -18,11 +18,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         description = verb.summary[0].upper() + verb.summary[1:] + "."
         action = actions.add_parser(name, help=verb.summary, description=description)
         verb.add_arguments(action)
-        action.set_defaults(verb=verb)
+        # No subcommand has an option or a subcommand of this name.
+        action.set_defaults(sim_command=verb)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    verb: CliCommand = arguments.verb
+    verb: CliCommand = arguments.sim_command
     return verb.run(arguments)
 
 

@@ -20,7 +20,8 @@ from tests.harness.fixtures.site import Site
 from tests.support.patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.cli import run_telemetry, top
-from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
+from physai.deploy_jetson.cli.run_telemetry import open_telemetry
+from physai.deploy_jetson.driving import latency_evidence
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, ControlSocket, tell
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.runtime.run_options import RunOptions
@@ -34,7 +35,7 @@ from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import sha256_hex
-from physai.sdk.evidence.latency import load_evidence
+from physai.sdk.evidence.latency import load_evidence, save_evidence
 
 SLOWER = 20.0
 
@@ -226,7 +227,9 @@ def test_evidence_of_the_whole_run(root: Path, folder: Path) -> None:
     with Meanwhile(root, TelemetryOptions(keep_ticks=True)) as run:
         # On a busy machine the first ticks may all be the guard's alone.
         run.wait_for(run.telemetry.tick_seconds)
-    save_latency(folder / "latency.json", run.runtime)
+    measured = latency_evidence(run.runtime)
+    assert measured is not None
+    save_evidence(measured, folder / "latency.json")
     evidence = load_evidence(folder / "latency.json")
     loaded = run.runtime.loaded
     assert loaded is not None

@@ -34,7 +34,7 @@ def test_an_option_that_is_none() -> None:
 def test_a_library_that_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "physai.twin.virtual_robot.transport", None)
     with pytest.raises(
-        MissingExtraError, match=r"transport sim needs physai\.sim\.virtual_robot\.transport, .*physai-sdk\[sim\]"
+        MissingExtraError, match=r"transport sim needs physai\.twin\.virtual_robot\.transport, .*physai-sdk\[sim\]"
     ):
         open_transport("sim", {})
 

@@ -17,8 +17,8 @@ import torch
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
+from physai.train import train
 from physai.train.algorithms.ppo import UpdateStats
-from physai.train.api import train
 from physai.train.runners import eval_scheduler, session
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.reporting import CsvSink

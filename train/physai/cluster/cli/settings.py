@@ -1,5 +1,7 @@
 """Settings on the command line."""
 
+from collections.abc import Iterable
+
 from physai.sdk.base.errors import PhysaiError
 
 
@@ -13,3 +15,12 @@ def option_pair(text: str) -> tuple[str, str]:
     if not separator:
         raise PhysaiError(f"--set {text}: expected key=value")
     return key.strip().replace("-", "_"), value.strip()
+
+
+def option_pairs(words: Iterable[str]) -> dict[str, str]:
+    """Settings by name of all `--set KEY=VALUE`; the last value of a name wins.
+
+    Raises:
+        PhysaiError: a word has no `=`.
+    """
+    return dict(option_pair(word) for word in words)

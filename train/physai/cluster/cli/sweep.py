@@ -205,15 +205,20 @@ def _check_points(base: Base, sweep: Sweep) -> None:
     Raises:
         PhysaiError: the task cannot be trained so, or a point gives a setting that is unknown or out of range.
     """
-    from physai.cluster.cli import train
     from physai.cluster.sweep.plan import SweepError
-    from physai.sdk.cli.parser import Parser
+    from physai.train.api.options import TrainOptions
+    from physai.train.api.resolution import configured
     from physai.train.settings.config import with_options
 
-    parser = Parser(prog="physai train")
-    train.add_arguments(parser)
-    words = [word for name, value in base.settings.items() for word in ("--set", f"{name}={value}")]
-    _, config = train.configured(parser.parse([*_source_words(base)[1:], *words]))
+    options = TrainOptions(
+        task=base.task,
+        robot=base.robot,
+        twin=None if base.twin is None else Path(base.twin),
+        preset=base.preset,
+        device=base.device,
+        settings={name: str(value) for name, value in base.settings.items()},
+    )
+    _, config = configured(options)
     for number, point in enumerate(sweep.points()):
         try:
             with_options(config, point)

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.cluster.cli.resume import require_no_settings
-from physai.cluster.cli.settings import option_pair
+from physai.cluster.cli.settings import option_pairs
 from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
@@ -49,8 +48,11 @@ def run_team(arguments: argparse.Namespace) -> int:
     """Trains a team, or continues one; returns 0, or 130 when a signal ended it (its checkpoint is saved)."""
     from physai.sdk.policy.team_record import holds_team
     from physai.sim.teams.team_registry import load_team, team_of
+    from physai.train.api.options import TrainOptions
+    from physai.train.api.resolution import require_budget, require_no_settings
     from physai.train.teams.train import resume_team, train_team
 
+    require_budget(arguments.time_budget_s)
     resumed: Path | None = arguments.resume
     if resumed is not None and not holds_team(resumed):
         raise PhysaiError(f"{resumed} does not hold the runs of a team, and {arguments.task} is one")
@@ -63,7 +65,9 @@ def run_team(arguments: argparse.Namespace) -> int:
     else:
         if arguments.task not in (None, team.name):
             raise PhysaiError(f"{resumed} holds the runs of the team {team.name}, not of {arguments.task}")
-        require_no_settings(arguments, ("num_envs", "seed", "out", "engine", "config"))
+        given = {name: getattr(arguments, name) for name in ("num_envs", "seed", "out", "engine", "config")}
+        fresh = TrainOptions(**given, settings=option_pairs(arguments.options), deterministic=arguments.deterministic)
+        require_no_settings(fresh, given)
         folder = resumed
         outcome = resume_team(folder, iterations=arguments.iterations, time_budget_s=budget_s, report=report, say=_say)
     if arguments.json:
@@ -97,7 +101,7 @@ def team_config(arguments: argparse.Namespace) -> "TrainConfig":
     if arguments.config is not None:
         config = with_settings(config, read_settings(arguments.config), source=str(arguments.config))
     named = {n: str(value) for n in ("num_envs", "seed", "iterations") if (value := getattr(arguments, n)) is not None}
-    return with_options(config, {**dict(option_pair(text) for text in arguments.options), **named})
+    return with_options(config, {**option_pairs(arguments.options), **named})
 
 
 def refuse_options(arguments: argparse.Namespace, team: str) -> None:

@@ -2,7 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 from physai.cluster.generators.async_collector import AsyncCollector
@@ -12,14 +13,77 @@ from physai.cluster.generators.ray_executor import RayExecutor
 from physai.cluster.generators.scoring import ScoringActors
 from physai.cluster.placement.placement import Placement, Seat, seats_on
 from physai.cluster.placement.world_split import equal_shares, shares
-from physai.compute.ray.cluster import ClusterError, check_address, connected
+from physai.compute.ray.cluster import ClusterError, check_address, connected, ray_version
+from physai.sdk.base.errors import PhysaiError
 from physai.sim.tasks.task import Task
 from physai.train.collectors.collector import Learner
-from physai.train.runners.runner import engine_threads
+from physai.train.runners.runner import RolloutSource, engine_threads
 from physai.train.runs.run_config import RunTaskSource
 from physai.train.settings.config import TrainConfig
 
 ScoringPlace = Literal["trainer", "generators", "apart"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Generators:
+    """Generators of rollouts, which step a run's worlds for its trainer; a `physai.train.RolloutPool`."""
+
+    count: int
+    """Number of generators, which divide the worlds."""
+    ray: str | None = None
+    """Ray cluster, see `physai.compute.ray.cluster.connected`; None for generators in the trainer's process."""
+    placement: Placement | None = None
+    """Nodes of the cluster that run them; None for any node with a free processor."""
+    placed_by: Path | None = None
+    """File of the placement, for messages."""
+
+    def check(self, config: TrainConfig) -> None:
+        """Refuse settings that do not go with generators, and a placement of scorers.
+
+        Raises:
+            PhysaiError: a setting does not, with the way out.
+        """
+        check_generators(config, self.count, self.ray)
+        self.placed(scorers=False)
+
+    def described(self, config: TrainConfig) -> str:
+        """Text that follows the number of worlds."""
+        stale = f", staleness {config.staleness}" if config.staleness else ""
+        return f" on {self.count} generator{'s' if self.count > 1 else ''}{stale}"
+
+    def origin(self) -> dict[str, str]:
+        """Entries of a run's provenance."""
+        if self.ray is None:
+            return {"generators": str(self.count)}
+        return {"generators": str(self.count), "ray": self.ray, "version.ray": ray_version()}
+
+    def placed(self, *, scorers: bool) -> Placement | None:
+        """The placement, if there is one.
+
+        Args:
+            scorers: whether the run starts scorers.
+
+        Raises:
+            PhysaiError: the placement has scorers, and the run starts none.
+        """
+        if self.placement is not None and self.placement.scorers and not scorers:
+            raise PhysaiError(
+                f"{self.placed_by or 'the placement'} places scorers, which only `physai finetune --scoring apart` "
+                "starts; remove `scorers`, or use that"
+            )
+        return self.placement
+
+    def opened(
+        self, task: Task, source: RunTaskSource, config: TrainConfig
+    ) -> AbstractContextManager[Callable[[Learner], RolloutSource]]:
+        """Maker of the trainer's collector while the block runs; see `generators_of`."""
+        return generators_of(
+            task, source, config, generators=self.count, address=self.ray, placement=self.placed(scorers=False)
+        )
+
+    def totals(self, collector: RolloutSource) -> dict[str, Any]:
+        """Entries of the outcome: what became of generators and their chunks in this session."""
+        return {"asynchronous": collector.totals()} if isinstance(collector, AsyncCollector) else {}
 
 
 def check_generators(config: TrainConfig, generators: int, address: str | None) -> None:

@@ -10,15 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.cluster.cli.generators import (
-    add_generator_arguments,
-    add_scoring_argument,
-    check_options,
-    check_scoring,
-    checked_generators,
-    generator_origin,
-    placement_of,
-)
+from physai.cluster.cli.generators import add_generator_arguments, add_scoring_argument, generators_of
 from physai.rlhf.cli.prefer import add_rater_argument
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable
@@ -28,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from physai.cluster.generators.launch import ScoringPlace
     from physai.rlhf.finetune.finetune import WorldsElsewhere
     from physai.sim.tasks.task import Task
     from physai.train.collectors.collector import Learner
@@ -129,33 +122,51 @@ def _worlds_elsewhere(arguments: argparse.Namespace, way_out: str) -> WorldsElse
     Raises:
         PhysaiError: options do not go together.
     """
-    check_options(arguments, 1)
-    check_scoring(arguments)
-    if arguments.generators is None:
+    pool = generators_of(arguments)
+    scoring = _scoring(arguments)
+    if pool is None:
         return None
-    from physai.cluster.generators.launch import scored_generators
+    from physai.cluster.generators.launch import check_generators, scored_generators
     from physai.rlhf.finetune.finetune import WorldsElsewhere
 
-    placement = placement_of(arguments, scorers=arguments.scoring == "apart")
+    placement = pool.placed(scorers=scoring == "apart")
 
     def opened(
         task: Task, source: RunTaskSource, config: TrainConfig
     ) -> AbstractContextManager[Callable[[Learner], PlayedSource]]:
-        generators = checked_generators(arguments, config)
-        assert generators is not None
+        check_generators(config, pool.count, pool.ray)
         return scored_generators(
             task,
             source,
             config,
-            generators=generators,
-            address=arguments.ray,
+            generators=pool.count,
+            address=pool.ray,
             placement=placement,
-            scoring=arguments.scoring,
+            scoring=scoring,
             way_out=way_out,
         )
 
-    origin = generator_origin(arguments, arguments.generators)
-    return WorldsElsewhere(open=opened, origin={**origin, "scoring": arguments.scoring})
+    return WorldsElsewhere(open=opened, origin={**pool.origin(), "scoring": scoring})
+
+
+def _scoring(arguments: argparse.Namespace) -> ScoringPlace:
+    """Place of scoring; the one that measured best without `--scoring`.
+
+    Raises:
+        PhysaiError: `--scoring` names a place that there is not.
+    """
+    has_generators = arguments.generators is not None or arguments.placement is not None
+    if arguments.scoring is None:
+        return "generators" if has_generators else "trainer"
+    given = {"generators": has_generators, "ray": arguments.ray is not None}
+    missing = {"trainer": None, "generators": "generators", "apart": "ray"}[arguments.scoring]
+    if missing is not None and not given[missing]:
+        raise PhysaiError(
+            f"--scoring {arguments.scoring} takes --generators K{' and --ray' if missing == 'ray' else ''}; add "
+            f"{'it' if missing == 'generators' else 'them'}, or leave --scoring out"
+        )
+    scoring: ScoringPlace = arguments.scoring
+    return scoring
 
 
 command = CliCommand(summary="fine-tune a policy by preferences", add_arguments=_add_arguments, run=_run)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.cluster.cli.settings import option_pairs
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
+    from physai.train.api.options import TrainOptions
     from physai.train.runners.runner import Trainer
 
 MAX_ROUNDS = 20
@@ -59,9 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Imitates and judges; returns 0."""
     if "help" in arguments.options:
-        from physai.cluster.cli import train
-
-        return train.run(_as_training(arguments))
+        return _print_settings(arguments)
     if bool(arguments.files) == (arguments.teacher is not None):
         raise PhysaiError("give either --from FILE …, recordings, or --teacher POLICY")
     if not 0 <= arguments.rounds <= MAX_ROUNDS:
@@ -71,11 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     import torch
 
-    from physai.cluster.cli import train
+    from physai.train.api.resolution import resolved
     from physai.train.runners.runner import Trainer, learner_threads
     from physai.train.runs.run_config import begin_run, training_alone
 
-    folder, source, config = train.new_run(_as_training(arguments))
+    new = resolved(_as_training(arguments))
+    folder, source, config = new.folder, new.source, new.config
     task = source.load()
     torch.set_num_threads(learner_threads(config))
     trainer = Trainer(task, config)
@@ -97,16 +98,30 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_training(arguments: argparse.Namespace) -> argparse.Namespace:
-    """The options of `physai train` that configure such a run."""
-    from physai.cluster.cli import train
+def _as_training(arguments: argparse.Namespace) -> TrainOptions:
+    """Options of a training run with these settings."""
+    from physai.train.api.options import TrainOptions
 
-    parser = argparse.ArgumentParser()
-    train.add_arguments(parser)
-    options = parser.parse_args([arguments.task, "--device", "cpu", "--engine", "mujoco"])
-    for name in ("out", "seed", "robot", "twin", "preset", "options", "teacher"):
-        setattr(options, name, getattr(arguments, name))
-    return options
+    return TrainOptions(
+        task=arguments.task,
+        out=arguments.out,
+        device="cpu",
+        engine="mujoco",
+        seed=arguments.seed,
+        robot=arguments.robot,
+        twin=arguments.twin,
+        preset=arguments.preset,
+        settings=option_pairs(arguments.options),
+    )
+
+
+def _print_settings(arguments: argparse.Namespace) -> int:
+    from physai.train.api.resolution import configured
+    from physai.train.settings.config import describe_settings
+
+    arguments.options = [text for text in arguments.options if text != "help"]
+    print(describe_settings(configured(_as_training(arguments))[1]))
+    return 0
 
 
 Lesson = Callable[[], "dict[str, Any]"]

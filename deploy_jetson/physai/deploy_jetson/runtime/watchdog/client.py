@@ -55,7 +55,7 @@ class Watchdog:
             # The process gets the reading end; the kernel closes this end when the runtime dies, which wakes it.
             descriptors = (plan, memory, reader)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.process", *map(str, descriptors)],
+                [sys.executable, "-m", f"{__package__}.watchdog_process", *map(str, descriptors)],
                 pass_fds=(*descriptors, *companion.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""Training and export as functions."""

@@ -1,0 +1,89 @@
+"""Options of a training run."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from physai.sim.policies.resolve import named_source
+from physai.sim.tasks.task import Task
+from physai.train.collectors.collector import Learner
+from physai.train.runners.runner import RolloutSource
+from physai.train.runs.run_config import RunTaskSource
+from physai.train.settings.config import TrainConfig
+
+
+class RolloutPool(Protocol):
+    """Processes that play rollouts for a trainer, such as `physai.cluster.Generators`."""
+
+    def check(self, config: TrainConfig) -> None:
+        """Refuse settings that do not go with the pool.
+
+        Raises:
+            PhysaiError: a setting does not, with the way out.
+        """
+        ...
+
+    def described(self, config: TrainConfig) -> str:
+        """Text that follows the number of worlds in the run's first line."""
+        ...
+
+    def origin(self) -> dict[str, str]:
+        """Entries of the run's provenance."""
+        ...
+
+    def opened(
+        self, task: Task, source: RunTaskSource, config: TrainConfig
+    ) -> AbstractContextManager[Callable[[Learner], RolloutSource]]:
+        """Maker of the trainer's collector while the block runs."""
+        ...
+
+    def totals(self, collector: RolloutSource) -> dict[str, Any]:
+        """Entries of the outcome about the pool's work in this session."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Options of a training run; `physai.train.train` describes each."""
+
+    task: str | None = None
+    out: Path | None = None
+    resume: Path | None = None
+    device: str = "auto"
+    engine: str | None = None
+    deterministic: bool = False
+    num_envs: int | None = None
+    staleness: int | None = None
+    seed: int | None = None
+    iterations: int | None = None
+    time_budget_s: float | None = None
+    robot: str | None = None
+    twin: Path | None = None
+    preset: str | None = None
+    config: TrainConfig | Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    init_from: Path | None = None
+    teacher: Path | None = None
+    wandb: str | None = None
+    mlflow: str | None = None
+    generators: RolloutPool | None = None
+
+    @property
+    def source(self) -> RunTaskSource:
+        """Source of the named task.
+
+        Raises:
+            PhysaiError: there is no such task or robot.
+        """
+        twin = str(self.twin.resolve()) if self.twin else None
+        named = named_source(str(self.task), robot=self.robot, preset=self.preset)
+        return RunTaskSource(**asdict(named), twin=twin)
+
+
+def default_folder(source: RunTaskSource) -> Path:
+    """`runs/TASK/DATE-TIME`."""
+    name = Path(source.task).stem if source.task.endswith(".py") else source.task
+    return Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")
