@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+from physai.deploy_jetson import run
+from physai.deploy_jetson.runtime.loop.loop import LoopEnd
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.transport.registry import open_transport
 from physai.sim.tasks.registry import load_task
 from physai.train.onnx_export.export import export_policy
 from physai.train.runners.runner import build_graph
@@ -175,3 +179,25 @@ def test_the_twin_as_transport(root: Path, port: int, tmp_path: Path, options: t
     assert found["ticks"] > 50
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", port))
+
+
+def test_from_python_a_bundle_runs_over_a_transport_object(root: Path) -> None:
+    """`physai.deploy_jetson.run` installs what is not installed, drives, and leaves the signals as they were."""
+    before = signal.getsignal(signal.SIGINT)
+    said: list[str] = []
+    bundle, transport = root.parent / "policy.physai", open_transport("sim", {})
+    driven = run(bundle, transport, root=root, unsafe_no_verdict=True, seconds=1.0, say=said.append)
+    assert driven.end is LoopEnd.FINISHED
+    assert driven.summary.counts.ticks > 25
+    assert not driven.taken_over
+    assert signal.getsignal(signal.SIGINT) is before
+    assert any("active at 50 Hz" in text for text in said), said
+
+
+def test_from_python_a_policy_without_a_verdict_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(PhysaiError, match="verdict"):
+        run(root, "sim", seconds=1.0)
+    with pytest.raises(PhysaiError, match="neither a robot's tree nor a bundle"):
+        run(tmp_path / "nothing", "sim")
+    with pytest.raises(PhysaiError, match="name the robot's tree"):
+        run(root.parent / "policy.physai", "sim")
