@@ -43,10 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(*, as_json: bool) -> int:
+    from physai.sdk.base.errors import TaskError
     from physai.sim.tasks.registry import load_task, task_names
     from physai.sim.teams.team_registry import load_team, team_names
 
-    tasks = [load_task(name) for name in task_names()]
+    tasks: list[Task] = []
+    for name in task_names():
+        try:
+            tasks.append(load_task(name))
+        except TaskError as error:
+            # Of a package that is installed and broken; the others are there.
+            print(f"physai: note: {printable(str(error))}", file=sys.stderr)
     if as_json:
         print(json.dumps([_summary(task) for task in tasks], indent=2))
         return 0

@@ -1,13 +1,14 @@
-"""Finds tasks: built-in ones by name, your own by the path of a Python file."""
+"""Finds tasks: those of physai and of installed packages by name, your own by the path of a Python file."""
 
 import importlib
 import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -15,24 +16,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
+from physai.sdk.base.plugins import contributions
 from physai.sdk.contract.io import contract_error
 from physai.sim.robots import load_robot
 from physai.sim.tasks.probe import require_sound_functions
 from physai.sim.tasks.task import Task
 
-BUILT_IN: dict[str, tuple[str, str]] = {
-    "cartpole-swingup": ("physai.sim.tasks.pendulums.cartpole", "cartpole_swingup"),
-    "pendubot-swingup": ("physai.sim.tasks.pendulums.double_pendulum", "pendubot_swingup"),
-    "acrobot-swingup": ("physai.sim.tasks.pendulums.double_pendulum", "acrobot_swingup"),
-    "swingup": ("physai.sim.tasks.pendulums.swingup", "swingup"),
-    "reach": ("physai.sim.tasks.arms.reach", "reach"),
-    "lift": ("physai.sim.tasks.arms.lift", "lift"),
-    "push": ("physai.sim.tasks.arms.push", "push"),
-    "ur10e-reach": ("physai.sim.tasks.arms.reach", "ur10e_reach"),
-    "velocity": ("physai.sim.tasks.walking.velocity", "velocity"),
-    "go2-velocity": ("physai.sim.tasks.walking.velocity", "go2_velocity"),
-}
-"""Task name to the module and function that make it; imported on demand."""
+GROUP = "physai.tasks"
+BUILT_IN: Mapping[str, EntryPoint] = contributions(GROUP)
+"""Functions that make a task, by the task's name: physai's own, and those of installed packages."""
 
 TEAMS: dict[str, tuple[str, str]] = {
     "cartpoles-tethered": ("physai.sim.teams.cartpoles", "tethered_cartpoles"),
@@ -50,7 +42,7 @@ MAX_SHOWN = 256
 
 
 def task_names() -> tuple[str, ...]:
-    """Names of the built-in tasks."""
+    """Names of the tasks of physai and of installed packages."""
     return tuple(BUILT_IN)
 
 
@@ -85,8 +77,7 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
     require_no_team(name_or_path)
     if name_or_path not in BUILT_IN:
         raise unknown_name("task", name_or_path, BUILT_IN)
-    module, function = BUILT_IN[name_or_path]
-    factory = getattr(importlib.import_module(module), function)
+    factory = _factory(name_or_path)
     try:
         return _made(factory, name_or_path, robot=robot, preset=preset)
     except ValidationError as error:
@@ -103,11 +94,26 @@ def require_choices(name: str, *, robot: bool, preset: bool) -> None:
     Raises:
         TaskError: it does not.
     """
-    module, function = BUILT_IN[name]
-    accepted = inspect.signature(getattr(importlib.import_module(module), function)).parameters
+    accepted = inspect.signature(_factory(name)).parameters
     for option, given in (("robot", robot), ("preset", preset)):
         if given and option not in accepted:
             raise TaskError(f"task {name} has no {option}s to choose from; leave the {option} out")
+
+
+def _factory(name: str) -> Callable[..., Any]:
+    """The function that makes a task.
+
+    Raises:
+        TaskError: the package that contributes the task cannot be imported, or has no such function.
+    """
+    entry = BUILT_IN[name]
+    try:
+        factory: Callable[..., Any] = entry.load()
+    except (ImportError, AttributeError, SyntaxError) as error:
+        if entry.module.startswith("physai."):
+            raise
+        raise TaskError(f"task {name}: {entry.value} of an installed package cannot be loaded: {error}") from error
+    return factory
 
 
 def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> Task:
