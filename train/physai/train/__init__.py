@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
     from physai.train.api import export as export
     from physai.train.api import train as train
-    from physai.train.classical.double_pendulum import board_swing_up as board_swing_up
-    from physai.train.classical.swing_up import SwingUp as SwingUp
-    from physai.train.classical.swing_up import Totals as Totals
-    from physai.train.classical.swing_up import optimised_swing_up as optimised_swing_up
-    from physai.train.classical.tracking import Tracker as Tracker
-    from physai.train.classical.tracking import Trajectory as Trajectory
-    from physai.train.classical.tracking import linearised as linearised
-    from physai.train.classical.tracking import lqr as lqr
-    from physai.train.classical.tracking import track as track
-    from physai.train.classical.tracking import tvlqr as tvlqr
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.wrapped import wrap as wrap
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
@@ -32,25 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExportReport",
-    "SwingUp",
     "TaskEnv",
     "TaskVectorEnv",
     "TeamParallelEnv",
     "TeamTrainer",
-    "Totals",
-    "Tracker",
     "TrainConfig",
     "TrainingOutcome",
-    "Trajectory",
-    "board_swing_up",
     "export",
-    "linearised",
-    "lqr",
-    "optimised_swing_up",
     "preset_for",
-    "track",
     "train",
-    "tvlqr",
     "wrap",
 ]
 
@@ -59,9 +39,6 @@ __getattr__ = lazy_exports(
     {
         "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
         "adapters.pettingzoo": ["TeamParallelEnv"],
-        "classical.double_pendulum": ["board_swing_up"],
-        "classical.swing_up": ["SwingUp", "Totals", "optimised_swing_up"],
-        "classical.tracking": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
         "settings.config": ["TrainConfig"],
         "onnx_export.wrapped": ["wrap"],
         "onnx_export.export": ["ExportReport"],
@@ -69,5 +46,10 @@ __getattr__ = lazy_exports(
         "runners.session": ["TrainingOutcome"],
         "teams.trainer": ["TeamTrainer"],
         "api": ["export", "train"],
+    },
+    examples={
+        "realaigym/double_pendulum.py": ["board_swing_up"],
+        "realaigym/swing_up.py": ["SwingUp", "Totals", "optimised_swing_up"],
+        "realaigym/tracking.py": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
     },
 )

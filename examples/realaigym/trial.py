@@ -5,16 +5,20 @@ from hanging at rest, torque limit 6 N·m (github.com/dfki-ric-underactuated-lab
 leaderboard/*/simulation_v2).
 """
 
+import copy
+from typing import Any
+
 import mujoco
 import numpy as np
 
-from physai.sdk.base.errors import TaskError
-from physai.sdk.contract.interface import graph_interface
-from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sim.leaderboards.boards import Score, score
-from physai.sim.policies.evaluate import Policy
-from physai.sim.tasks.pendulums.realaigym import PRESET, STEP_S, board_model
+from physai.sdk import PolicyContract
+from physai.sim import Policy, load_task
+from realaigym.boards import Score, score
+from realaigym.errors import DesignError
 
+PRESET = "realaigym-v2"
+"""Preset of the tasks `pendubot-swingup` and `acrobot-swingup` with the leaderboards' model."""
+STEP_S = 0.002
 EPISODE_S = 10.0
 TORQUE_LIMIT = 6.0
 LINK_LENGTHS = (0.2, 0.3)
@@ -37,16 +41,24 @@ def board_name(contract: PolicyContract) -> str:
     """`pendubot` or `acrobot`, by the joint that the policy drives.
 
     Raises:
-        TaskError: the contract is not for a double pendulum with one driven joint.
+        DesignError: the contract is not for a double pendulum with one driven joint.
     """
     driven = [joint for term in contract.action.terms for joint in term.joints]
     names = {"joint1": "pendubot", "joint2": "acrobot"}
     name = names.get(" ".join(driven))
     if contract.robot.name != "double_pendulum" or name is None:
-        raise TaskError(
+        raise DesignError(
             f"preset {PRESET} is for the double pendulum with one motor, got {contract.robot.name} driving {driven}"
         )
     return name
+
+
+def board_model() -> Any:
+    """The leaderboards' compiled MjModel: that of the tasks with the leaderboards' integrator."""
+    model = copy.copy(load_task("pendubot-swingup", preset=PRESET).model)
+    model.opt.timestep = STEP_S
+    model.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+    return model
 
 
 def play_trial(policy: Policy, contract: PolicyContract) -> Score:
@@ -57,25 +69,25 @@ def play_trial(policy: Policy, contract: PolicyContract) -> Score:
         contract: the policy's contract.
 
     Raises:
-        TaskError: the contract does not fit the leaderboard, or its control period is not a multiple of 2 ms.
+        DesignError: the contract does not fit the leaderboard, or its control period is not a multiple of 2 ms.
     """
     board_name(contract)
     policy.reset(1)
     # The tolerance covers the rounding of a control period such as 0.006 / 0.002.
     periods = contract.timing.control_dt / STEP_S
     if not abs(periods - round(periods)) <= 1e-9:
-        raise TaskError(f"control_dt {contract.timing.control_dt} s is not a multiple of the board's step {STEP_S} s")
+        raise DesignError(f"control_dt {contract.timing.control_dt} s is not a multiple of the board's step {STEP_S} s")
     model = board_model()
     data = mujoco.MjData(model)
     driven = contract.robot.joint_index(contract.action.terms[0].joints)[0]
-    inputs = graph_interface(contract).sensors
+    sensed = {sensor.name for sensor in contract.robot.sensors}
     steps = round(EPISODE_S / STEP_S)
     rows = np.zeros((steps, 7))
     torque = np.zeros(2)
     for step in range(steps):
         if step % round(periods) == 0:
             truth = {"joint_pos": data.qpos, "joint_vel": data.qvel, "joint_effort": torque}
-            sensors = {name: truth[name][None].astype(np.float32) for name in inputs}
+            sensors = {name: values[None].astype(np.float32) for name, values in truth.items() if name in sensed}
             command = float(policy(sensors, {})["joint_effort_target"][0, 0])
             torque = np.zeros(2)
             torque[driven] = min(max(command, -TORQUE_LIMIT), TORQUE_LIMIT)

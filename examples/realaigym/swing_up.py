@@ -11,16 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from physai.sdk.base.errors import PhysaiError, TaskError
-from physai.train.classical.dynamics import casadi, runge_kutta
-from physai.train.classical.tracking import FloatArray, Trajectory
+from realaigym.dynamics import casadi, runge_kutta
+from realaigym.errors import DesignError, TrajectoryError
+from realaigym.tracking import FloatArray, Trajectory
 
 COARSE_STEPS, COARSE_HOLD = 100, 50
 """Numbers of coarse steps until up, and from there to rest at the top."""
-
-
-class TrajectoryError(PhysaiError):
-    """No trajectory was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +81,13 @@ def optimised_swing_up(
         progress: gets a line for each guess.
 
     Raises:
-        TaskError: the numbers of the problem or of guesses are not finite or not positive, or the
+        DesignError: the numbers of the problem or of guesses are not finite or not positive, or the
             model is not of hinges and slides.
         TrajectoryError: the optimiser found none from any guess.
     """
     _check(problem)
     if guesses < 1 or iterations < 1:
-        raise TaskError(f"guesses is {guesses} and iterations {iterations}; both must be at least 1")
+        raise DesignError(f"guesses is {guesses} and iterations {iterations}; both must be at least 1")
     random = np.random.default_rng(seed)
     coarse: list[_Found] = []
     for guess in range(guesses):
@@ -114,14 +110,14 @@ def optimised_swing_up(
 
 def _check(problem: SwingUp) -> None:
     if not 0 <= problem.driven < int(problem.model.nv):
-        raise TaskError(f"driven is joint {problem.driven}; the model has {int(problem.model.nv)}")
+        raise DesignError(f"driven is joint {problem.driven}; the model has {int(problem.model.nv)}")
     for name, pose in (("top", problem.top), ("start", _start(problem))):
         if len(pose) != int(problem.model.nv) or not np.isfinite(pose).all():
-            raise TaskError(f"{name} is {tuple(pose)}; expected {int(problem.model.nv)} finite joint positions")
+            raise DesignError(f"{name} is {tuple(pose)}; expected {int(problem.model.nv)} finite joint positions")
     for name in ("step_s", "effort_limit", "rate_limit", "longest_s", "velocity_limit"):
         value = float(getattr(problem, name))
         if not (math.isfinite(value) and value > 0.0):
-            raise TaskError(f"{name} is {value}; it must be finite and positive")
+            raise DesignError(f"{name} is {value}; it must be finite and positive")
 
 
 def _start(problem: SwingUp) -> FloatArray:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from physai.sdk.base.errors import PhysaiError
+from realaigym.errors import TrajectoryError
 
 EPISODE_LENGTH_S = 10.0
 """Length of the leaderboard's simulation [s]."""
@@ -32,10 +32,6 @@ SHORTEST_FRACTION = 0.99
 """A recording shorter than this fraction of the episode counts as failed."""
 
 TrajectoryRows = NDArray[np.float64]
-
-
-class TrajectoryError(PhysaiError):
-    """A recording cannot be scored."""
 
 
 @dataclass(frozen=True, slots=True)

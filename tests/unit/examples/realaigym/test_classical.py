@@ -12,12 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from realaigym.dynamics import acceleration, runge_kutta
+from realaigym.errors import DesignError
+from realaigym.swing_up import SwingUp, optimised_swing_up
+from realaigym.tracking import Tracker, Trajectory, linearised, lqr, track, tvlqr
+from realaigym.trial import board_model
 
-from physai.sdk.base.errors import MissingExtraError, TaskError
 from physai.sim import load_task
-from physai.sim.tasks.pendulums.realaigym import board_model
-from physai.train import SwingUp, Tracker, Trajectory, linearised, lqr, optimised_swing_up, track, tvlqr
-from physai.train.classical.dynamics import acceleration, runge_kutta
 
 TREE = """<mujoco><worldbody><body pos="0 0 1" quat="0.9 0.1 0.2 0.3">
 <joint name="slide" type="slide" axis="1 0 1" damping="0.2"/><geom type="box" size=".1 .2 .3" mass="2"/>
@@ -146,7 +147,7 @@ def test_a_pole_swings_up_within_its_limits() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(wrong: Any, message: str) -> None:
-    with pytest.raises(TaskError, match=message):
+    with pytest.raises(DesignError, match=message):
         wrong()
 
 
@@ -167,21 +168,23 @@ def test_a_trajectory_stays_on_its_rail() -> None:
     found = optimised_swing_up(problem, guesses=2)
     assert found.states[:, 0].min() >= -0.1 - 1e-6
     assert found.states[:, 0].max() <= 1.0 + 1e-6
-    with pytest.raises(TaskError, match="guesses is 0"):
+    with pytest.raises(DesignError, match="guesses is 0"):
         optimised_swing_up(problem, guesses=0)
 
 
 def test_a_floating_body_has_no_equations_here() -> None:
-    with pytest.raises(TaskError, match="neither a hinge nor a slide"):
+    with pytest.raises(DesignError, match="neither a hinge nor a slide"):
         acceleration(load_task("go2-velocity").model)
 
 
 def test_without_casadi_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("physai.train.classical.") or name == "casadi"]:
+    for name in [
+        name for name in sys.modules if name in ("realaigym.dynamics", "realaigym.swing_up") or name == "casadi"
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "casadi", None)
-    with pytest.raises(MissingExtraError, match=r"casadi.*pip install 'physai-sdk\[design\]'"):
-        importlib.import_module("physai.train.classical.swing_up")
+    with pytest.raises(DesignError, match=r"casadi.*pip install 'physai-sdk\[design\]'"):
+        importlib.import_module("realaigym.swing_up")
 
 
 def test_dry_friction_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-from physai.sim.leaderboards.boards import HEIGHT_FRACTION, NORMS
-from physai.sim.leaderboards.trial import EPISODE_S, LINK_LENGTHS
-from physai.sim.tasks.pendulums.realaigym import STEP_S
-from physai.sim.tasks.task import Task
-from physai.train.classical.dynamics import casadi
-from physai.train.classical.swing_up import SwingUp, Totals
+from physai.sim import Task
+from realaigym.boards import HEIGHT_FRACTION, NORMS
+from realaigym.dynamics import casadi
+from realaigym.swing_up import SwingUp, Totals
+from realaigym.trial import EPISODE_S, LINK_LENGTHS, STEP_S
 
 ROWS = round(EPISODE_S / STEP_S)
 UP_M = HEIGHT_FRACTION * sum(LINK_LENGTHS) + 1e-4

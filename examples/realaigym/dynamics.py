@@ -10,12 +10,12 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sdk.base.errors import MissingExtraError, TaskError
+from realaigym.errors import DesignError
 
 try:
     import casadi
 except ModuleNotFoundError as error:
-    raise MissingExtraError(
+    raise DesignError(
         "a designed swing-up needs casadi, which is not installed: pip install 'physai-sdk[design]'"
     ) from error
 
@@ -32,7 +32,7 @@ def acceleration(model: Any) -> Any:
         model: compiled MjModel whose joints are hinges and slides.
 
     Raises:
-        TaskError: another kind of joint, or more than MAX_JOINTS.
+        DesignError: another kind of joint, or more than MAX_JOINTS.
     """
     _check(model)
     if np.any(model.dof_frictionloss):
@@ -72,9 +72,11 @@ def _check(model: Any) -> None:
     smooth = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
     others = [model.joint(index).name for index in range(model.njnt) if int(model.jnt_type[index]) not in smooth]
     if others:
-        raise TaskError(f"joint {others[0]} is neither a hinge nor a slide; trajectories are optimised for these only")
+        raise DesignError(
+            f"joint {others[0]} is neither a hinge nor a slide; trajectories are optimised for these only"
+        )
     if not 1 <= int(model.nv) <= MAX_JOINTS:
-        raise TaskError(f"the model has {int(model.nv)} joints; trajectories are optimised for 1 to {MAX_JOINTS}")
+        raise DesignError(f"the model has {int(model.nv)} joints; trajectories are optimised for 1 to {MAX_JOINTS}")
 
 
 def _mass_and_potential(model: Any, q: Any) -> tuple[Any, Any]:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from physai.sim.leaderboards.boards import Criteria, Score, TrajectoryError, score
+from realaigym.boards import Criteria, Score, score
+from realaigym.errors import TrajectoryError
 
 LINKS = (0.2, 0.3)
 Run = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_discrete_are
 from torch import Tensor, nn
 
-from physai.sdk.base.errors import TaskError
-from physai.sim.tasks.task import Task
+from physai.sim import Task
+from realaigym.errors import DesignError
 
 FloatArray = NDArray[np.float64]
 _STEP = 1e-6
@@ -47,11 +47,11 @@ def linearised(task: Task, state: ArrayLike, effort: ArrayLike = 0.0) -> tuple[F
         A, shape (2 nv, 2 nv), and B, shape (2 nv, nu), in the order of the model's joints and actuators.
 
     Raises:
-        TaskError: the state has another shape or is not finite, or the model has ball or floating joints.
+        DesignError: the state has another shape or is not finite, or the model has ball or floating joints.
     """
     model: Any = task.model
     if model.nq != model.nv:
-        raise TaskError(f"robot {task.robot.name} has ball or floating joints; linearised needs hinges and slides")
+        raise DesignError(f"robot {task.robot.name} has ball or floating joints; linearised needs hinges and slides")
     values = _finite("state", state, (2 * int(model.nv),))
     data: Any = mujoco.MjData(model)
     data.qpos[:], data.qvel[:] = np.split(values, 2)
@@ -69,13 +69,13 @@ def lqr(a: ArrayLike, b: ArrayLike, q: ArrayLike, r: ArrayLike) -> FloatArray:
     """The gain K, shape (inputs, states), of u = -K x that minimises Σ xᵀ Q x + uᵀ R u for x' = A x + B u.
 
     Raises:
-        TaskError: shapes that do not fit, values that are not finite, or a point that no input can hold.
+        DesignError: shapes that do not fit, values that are not finite, or a point that no input can hold.
     """
     a, b, q, r = _system(a, b, q, r)
     try:
         cost = solve_discrete_are(a, b, q, r)
     except (np.linalg.LinAlgError, ValueError) as error:
-        raise TaskError(f"no gain exists for this A, B, Q and R: {error}") from error
+        raise DesignError(f"no gain exists for this A, B, Q and R: {error}") from error
     return _gain(a, b, r, cost)
 
 
@@ -90,11 +90,11 @@ def tvlqr(a: ArrayLike, b: ArrayLike, q: ArrayLike, r: ArrayLike, final: ArrayLi
         final: cost of the error at the end, shape (states, states).
 
     Raises:
-        TaskError: shapes that do not fit, or values that are not finite.
+        DesignError: shapes that do not fit, or values that are not finite.
     """
     along_a, along_b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if along_a.ndim != 3 or along_b.ndim != 3 or len(along_a) != len(along_b):
-        raise TaskError(f"a and b have shapes {along_a.shape} and {along_b.shape}; expected one matrix per step")
+        raise DesignError(f"a and b have shapes {along_a.shape} and {along_b.shape}; expected one matrix per step")
     cost = _finite("final", final, along_a.shape[1:])
     gains: list[FloatArray] = []
     for step_a, step_b in zip(along_a[::-1], along_b[::-1], strict=True):
@@ -122,13 +122,13 @@ class Tracker(nn.Module):
             hold: the gain at the last state, shape (inputs, states).
 
         Raises:
-            TaskError: shapes that do not fit, or values that are not finite.
+            DesignError: shapes that do not fit, or values that are not finite.
         """
         super().__init__()
         path = _finite("states", states, None)
         drive = _finite("efforts", efforts, None)
         if path.ndim != 2 or drive.ndim != 2 or len(path) != len(drive) + 1:
-            raise TaskError(
+            raise DesignError(
                 f"states and efforts have shapes {path.shape} and {drive.shape}; "
                 "expected (steps + 1, states) and (steps, inputs)"
             )
@@ -169,11 +169,11 @@ def track(task: Task, trajectory: Trajectory, q: ArrayLike | None = None, r: Arr
         r: cost of the effort's change, shape (1, 1).
 
     Raises:
-        TaskError: the task commands another number of joints, or shapes do not fit.
+        DesignError: the task commands another number of joints, or shapes do not fit.
     """
     joints = [joint for term in task.contract.action.terms for joint in term.joints]
     if len(joints) != 1:
-        raise TaskError(f"task {task.name} commands {len(joints)} joints; a trajectory has the effort of one")
+        raise DesignError(f"task {task.name} commands {len(joints)} joints; a trajectory has the effort of one")
     model: Any = task.model
     motor = int(np.flatnonzero(np.asarray(model.actuator_trnid)[:, 0] == model.joint(joints[0]).id)[0])
     efforts = np.zeros((len(trajectory.efforts) + 1, int(model.nu)))
@@ -196,7 +196,7 @@ def _system(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     effect = _finite("b", b, None)
     if effect.ndim != 2:
-        raise TaskError(f"b has shape {effect.shape}; expected (states, inputs)")
+        raise DesignError(f"b has shape {effect.shape}; expected (states, inputs)")
     states, inputs = effect.shape
     return (
         _finite("a", a, (states, states)),
@@ -209,7 +209,7 @@ def _system(
 def _finite(name: str, value: ArrayLike, shape: tuple[int, ...] | None) -> FloatArray:
     array = np.asarray(value, dtype=np.float64)
     if shape is not None and array.shape != shape:
-        raise TaskError(f"{name} has shape {array.shape}; expected {shape}")
+        raise DesignError(f"{name} has shape {array.shape}; expected {shape}")
     if not np.isfinite(array).all():
-        raise TaskError(f"{name} has values that are not finite")
+        raise DesignError(f"{name} has values that are not finite")
     return array

@@ -8,13 +8,12 @@ import mujoco
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from realaigym.errors import DesignError
+from realaigym.trial import EPISODE_S, STEP_S, TORQUE_LIMIT, board_model, board_name, play_trial
 
-from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sim.leaderboards.trial import EPISODE_S, TORQUE_LIMIT, board_name, play_trial
 from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.pendulums.double_pendulum import acrobot_swingup, pendubot_swingup
-from physai.sim.tasks.pendulums.realaigym import STEP_S, board_model
 
 Vector = NDArray[np.float64]
 
@@ -126,7 +125,7 @@ def test_the_board_is_named_by_the_driven_joint() -> None:
 
 def test_another_robot_is_refused() -> None:
     contract = cartpole_swingup().contract
-    with pytest.raises(TaskError, match="for the double pendulum with one motor, got cartpole driving"):
+    with pytest.raises(DesignError, match="for the double pendulum with one motor, got cartpole driving"):
         play_trial(Constant(contract, 0.0), contract)
 
 
@@ -134,5 +133,5 @@ def test_a_control_period_between_two_steps_is_refused() -> None:
     contract = pendubot_swingup().contract
     timing = contract.timing.model_copy(update={"control_dt": 0.005})
     odd = contract.model_copy(update={"timing": timing})
-    with pytest.raises(TaskError, match=r"control_dt 0\.005 s is not a multiple of the board's step 0\.002 s"):
+    with pytest.raises(DesignError, match=r"control_dt 0\.005 s is not a multiple of the board's step 0\.002 s"):
         play_trial(Constant(odd, 0.0), odd)
