@@ -6,9 +6,9 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
+from newton_engine.model_import import PIP_LINE, require_same
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.engines.newton_import import PIP_LINE, require_same
 from physai.sim.engines.protocol import Stage
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.robots import load_robot, robot_names
@@ -16,7 +16,8 @@ from physai.sim.tasks.registry import load_task
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("newton", reason=PIP_LINE)
-from physai.sim.engines.newton import NewtonEngine  # noqa: E402
+from newton_engine import make_engine  # noqa: E402
+from newton_engine.engine import NewtonEngine  # noqa: E402
 
 # Compiles kernels for this machine, once.
 pytestmark = pytest.mark.slow
@@ -158,6 +159,16 @@ def test_what_newton_accepts_moves_as_in_mujoco(feature: dict[str, str]) -> None
     mujoco.mj_step(model, data, nstep=60)
     assert engine.state("qpos")[0].tolist() == pytest.approx(data.qpos.tolist(), abs=2e-4)
     assert engine.state("qvel")[0].tolist() == pytest.approx(data.qvel.tolist(), abs=5e-3)
+
+
+def test_rollouts_have_each_worlds_parameters() -> None:
+    model = model_of('<actuator><motor joint="s"/></actuator>')
+    engine = make_engine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])})
+    engine.reset(np.ones(2, bool), np.zeros((2, 1)), np.zeros((2, 1)))
+    engine.drive(np.full((2, 1, 1), 8.0))
+    assert engine.state("qvel")[:, 0] == pytest.approx([-0.06, -0.08], rel=1e-4)
+    with pytest.raises(ModelError, match=r"cannot vary opt\.timestep"):
+        make_engine(model, 2, fields={"opt.timestep": np.array([[0.01], [0.02]])})
 
 
 def test_a_field_that_does_not_arrive_is_named() -> None:
