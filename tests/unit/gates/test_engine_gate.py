@@ -96,6 +96,7 @@ def test_without_the_second_engine_it_says_what_to_install(
     finding = stop.value.value
     assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "pip install warp-lang mujoco-warp" in finding.message
+    assert finding.next_step == "pip install warp-lang mujoco-warp, then validate again"
 
 
 def with_second(context: Context, second: str) -> Context:

@@ -15,8 +15,6 @@ from physai.sim.engines.protocol import Array
 _TITLES = {"warp": "MuJoCo Warp", "newton": "Newton's MuJoCo solver"}
 """Names in texts; that of another engine is its own."""
 
-_INSTALL = "install the second engine with its packages, then validate again"
-
 
 class EngineGate(Gate):
     """Plays the same episodes in both engines; compares early motions and final outcomes."""
@@ -47,7 +45,7 @@ class EngineGate(Gate):
         try:
             load_engine(context.settings.engine.second)
         except PhysaiError as error:
-            return undecided(f"{str(error).rstrip('?')}.", _INSTALL)
+            return _not_installed(error)
         first = context.batch(0, context.conditions["calibrated"])
         count, settings = _count(context), context.settings.engine
         # Both engines play the same seeds; only the second one limits the number of episodes.
@@ -55,7 +53,7 @@ class EngineGate(Gate):
         try:
             in_mujoco, in_second = yield [first, second]
         except MissingExtraError as error:
-            return undecided(f"{error}.", _INSTALL)
+            return _not_installed(error)
         except ModelError as error:
             return undecided(
                 f"The second engine cannot play this task: {error}.",
@@ -79,6 +77,14 @@ class EngineGate(Gate):
         if finding.outcome is not VerdictOutcome.PASS:
             finding.cases = failing_cases(context, iter([(second, in_second)]))
         return finding
+
+
+def _not_installed(error: PhysaiError) -> GateFinding:
+    """Return the finding without a second engine; the next step is the error's pip line, if it has one."""
+    text = str(error).rstrip("?")
+    _, pip, packages = text.partition("pip install ")
+    step = pip + packages if pip else "name an installed engine, or install the package that has it"
+    return undecided(f"{text}.", f"{step}, then validate again")
 
 
 def _count(context: Context) -> int:

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from agents.sb3_remote import RemoteVecEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
 from physai.service import RemoteVectorEnv
-from physai.service.client.agents.sb3_remote import RemoteVecEnv
 from physai.service.serving.process import ServiceProcess, running_service
 from physai.sim.tasks.registry import load_task
 from physai.train.adapters.sb3 import TaskVecEnv

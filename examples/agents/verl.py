@@ -3,7 +3,7 @@
 Name the loop in the file of `actor_rollout_ref.rollout.agent.agent_loop_config_path`:
 
     - name: physai_twin
-      _target_: physai.service.client.agents.verl.TwinAgentLoop
+      _target_: agents.verl.TwinAgentLoop
       url: http://127.0.0.1:8800
       task: ur10e-reach
 
@@ -18,7 +18,7 @@ from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
-from physai.service.client.agents.skills import TwinSkills
+from agents.skills import TwinSkills
 
 
 class TwinTool(BaseTool):
@@ -78,7 +78,7 @@ class TwinAgentLoop(ToolAgentLoop):
             args: see `verl.experimental.agent_loop.agent_loop.AgentLoopBase`.
             url: address of the service.
             task: name of a built-in task.
-            twin: further options of `physai.service.client.agents.skills.TwinSkills`, such as `access_token`.
+            twin: further options of `agents.skills.TwinSkills`, such as `access_token`.
             tools: tools beside those of the twin.
             kwargs: see `verl.experimental.agent_loop.agent_loop.AgentLoopBase`.
 

@@ -3,10 +3,13 @@
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from stable_baselines3.common.vec_env import VecEnv
 
-from physai.service.client.vector_env import RemoteVectorEnv
-from physai.train.adapters.core import Bools, Floats
+from physai.service import RemoteVectorEnv
+
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 
 class RemoteVecEnv(VecEnv):

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from physai.service.client.agents.reaching import Reach
-from physai.service.client.agents.skills import TwinSkills
-from physai.sim.tasks.registry import load_task
+from agents.reaching import Reach
+from agents.skills import TwinSkills
+from physai.sim import load_task
 
 
 class TwinTools:
     """Tools for any task; make it with `environment_factory`."""
 
     def __init__(self, url: str, task: str, **options: Any) -> None:
-        """Nothing is sent yet; arguments as for `physai.service.client.agents.skills.TwinSkills`."""
+        """Nothing is sent yet; arguments as for `agents.skills.TwinSkills`."""
         self._skills = TwinSkills(url, task, **options)
 
     def reset(self, **columns: Any) -> str:
@@ -83,7 +83,7 @@ def environment_factory(url: str, task: str, **options: Any) -> Callable[[], Twi
     Args:
         url: address of the service.
         task: name of a built-in task.
-        options: further ones of `physai.service.client.agents.skills.TwinSkills`.
+        options: further ones of `agents.skills.TwinSkills`.
 
     Raises:
         PhysaiError: there is no such task or preset.

@@ -306,7 +306,7 @@ def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path
 def test_rlinf_steps_the_environment(service: ServiceProcess) -> None:
     envs, omegaconf = framework("rlinf.envs"), framework("omegaconf")
     worker, data = framework("rlinf.workers.env.env_worker"), framework("rlinf.data.embodied_io_struct")
-    from physai.service.client.agents.rlinf import TwinEnv, register
+    from agents.rlinf import TwinEnv, register
 
     register()
     settings = omegaconf.OmegaConf.create(page_code(PAGE, "env.yaml", service.url))

@@ -11,13 +11,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from physai.service.client.vector_env import RemoteVectorEnv
-from physai.train.adapters.core import Bools, Floats
-from physai.train.settings.config import ConfigError
+from physai.sdk import PhysaiError
+from physai.service import RemoteVectorEnv
 
 NAME = "physai-twin"
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 Infos = dict[str, Any]
 Observation = dict[str, Tensor]
+
+
+class ConfigError(PhysaiError):
+    """The configuration asks for what worlds of a service cannot do."""
 
 
 def register() -> None:

@@ -9,12 +9,12 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from agents.reaching import TOLERANCE, Reach
+from agents.skills import SkillError, TwinSkills
+from agents.trl import PoseTwinTools, TwinTools, environment_factory
 from tests.support.page_code import page_code
 
 from physai.service import ServiceError
-from physai.service.client.agents.reaching import TOLERANCE, Reach
-from physai.service.client.agents.skills import SkillError, TwinSkills
-from physai.service.client.agents.trl import PoseTwinTools, TwinTools, environment_factory
 from physai.service.serving.process import ServiceProcess, running_service
 from physai.sim.tasks.registry import load_task
 from physai.train.models.kinematics import ForwardKinematics

@@ -7,8 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.terms import ActionTerm
+from physai.sdk import ActionTerm, PolicyContract
 from physai.train.models.kinematics import ForwardKinematics
 from physai.train.models.policy_graph import pose_error
 

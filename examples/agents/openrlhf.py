@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from openrlhf.utils.agent import AgentInstanceBase
 
-from physai.service.client.agents.skills import SkillError, TwinSkills
+from agents.skills import SkillError, TwinSkills
 
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 MAX_CALLS = 8
@@ -31,7 +31,7 @@ class TwinAgent(AgentInstanceBase):
     task: ClassVar[str]
     """Name of a built-in task."""
     options: ClassVar[dict[str, Any]] = {}
-    """Further options of `physai.service.client.agents.skills.TwinSkills`, such as `access_token`."""
+    """Further options of `agents.skills.TwinSkills`, such as `access_token`."""
     max_turns: ClassVar[int] = 16
     """Answers after which the episode ends."""
     feedback: ClassVar[str] = "\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"

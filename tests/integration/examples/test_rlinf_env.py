@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agents.rlinf import ConfigError, TwinEnv
 
 from physai.service import RemoteVectorEnv
-from physai.service.client.agents.rlinf import TwinEnv
 from physai.service.serving.process import ServiceProcess, running_service
-from physai.train.settings.config import ConfigError
 
 # Ten periods per action make an episode of 10 s 50 steps long; training staggers the ends of the worlds.
 TASK, WORLDS, CHUNK, CHUNKS = "cartpole-swingup", 6, 4, 15

@@ -14,12 +14,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.base.errors import PhysaiError
-from physai.service.client.agents.reaching import Reach
-from physai.service.client.errors import ServiceError
-from physai.service.client.remote_session import RemoteSession
-from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.task import Task
+from agents.reaching import Reach
+from physai.sdk import PhysaiError
+from physai.service import RemoteSession, ServiceError
+from physai.sim import Task, load_task
 
 MAX_S = 10.0
 """Longest action [s]."""
