@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from realaigym.tracking import linearised, lqr
 
 from physai.sim import load_task
-from physai.train import linearised, lqr, wrap
+from physai.train import wrap
 
 task = load_task("cartpole-swingup")
 model: Any = task.model

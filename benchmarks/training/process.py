@@ -1,4 +1,4 @@
-"""Runs `physai` in a separate process, as a user does."""
+"""Runs `physai` and programs of `examples/` in a separate process, as a user does."""
 
 import json
 import os
@@ -7,10 +7,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import WorkloadError
 
+_EXAMPLES = Path(__file__).parents[2] / "examples"
 _START = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 
 
@@ -36,9 +38,27 @@ def physai(*arguments: str) -> Finished:
     Raises:
         WorkloadError: the exit status is not 0.
     """
+    return _finished(("-c", _START), ("physai", *arguments))
+
+
+def example(name: str, *arguments: str) -> Finished:
+    """Runs a program of `examples/` with the arguments and waits for it to exit.
+
+    Raises:
+        WorkloadError: the exit status is not 0.
+    """
+    return _finished((str(_EXAMPLES / f"{name}.py"),), (f"{name}.py", *arguments))
+
+
+def _finished(program: tuple[str, ...], command: tuple[str, ...]) -> Finished:
+    """Runs a program of Python as `command`, whose first word is its name.
+
+    Raises:
+        WorkloadError: the exit status is not 0.
+    """
     start = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen([sys.executable, "-c", _START, *arguments], stdout=output, stderr=errors)
+        process = subprocess.Popen([sys.executable, *program, *command[1:]], stdout=output, stderr=errors)
         # wait4 rather than wait: it reports the resource usage of this child alone.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
@@ -47,8 +67,6 @@ def physai(*arguments: str) -> Finished:
         errors.seek(0)
         if process.returncode != 0:
             tail = errors.read().strip().splitlines()[-3:]
-            raise WorkloadError(
-                f"physai {' '.join(arguments)} exited with status {process.returncode}: {' / '.join(tail)}"
-            )
+            raise WorkloadError(f"{' '.join(command)} exited with status {process.returncode}: {' / '.join(tail)}")
         # ru_maxrss is in KiB on Linux.
         return Finished(output=output.read(), seconds=seconds, peak_bytes=usage.ru_maxrss * 1024)

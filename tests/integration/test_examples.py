@@ -1,6 +1,7 @@
 """Every example runs as its first lines say, and every public name is used in one of them."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,8 +23,15 @@ TIMEOUT_S = 300.0
 
 
 def run(*command: object, folder: Path) -> str:
+    # A program of examples/ finds the packages there by itself; others need the path.
     done = subprocess.run(
-        [str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [str(part) for part in command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -54,9 +62,11 @@ def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
 
 WRONG = [
     ["calibrate"],
+    ["leaderboard_trial"],
     ["sb3_agent"],
     ["sb3_agent", "agent", "many"],
     ["train_and_validate"],
+    ["tvlqr_double_pendulum", "tvlqr", "acrobat"],
     ["two_robots"],
     ["two_robots", "team", "-1"],
     ["urdf_arm", "arm.urdf"],
@@ -66,6 +76,7 @@ WRONG = [
 RUN_ALL = """
 import json, runpy, sys
 folder, *calls = sys.argv[1:]
+sys.path.insert(0, folder)
 for call in map(json.loads, calls):
     sys.argv = [f"{folder}/{call[0]}.py", *call[1:]]
     try:
@@ -145,7 +156,7 @@ def test_the_python_of_the_guide_to_designed_controllers_runs(tmp_path: Path) ->
 def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
     output = example("tvlqr_double_pendulum", "tvlqr", "acrobot", folder=tmp_path)
     planned = re.search(r"score ([0-9.]+) without disturbance", output)
-    done = physai_verb("eval", "tvlqr", "--preset", "realaigym-v2", "--json", folder=tmp_path)
+    done = example("leaderboard_trial", "tvlqr", "--json", folder=tmp_path)
     score = json.loads(done)["score"]
     assert planned is not None
     assert score >= 0.66  # the best published is 0.655; the pendubot's is in tests/integration/train/test_bench.py
@@ -200,3 +211,33 @@ def test_every_public_name_is_there_and_in_an_example(module: ModuleType) -> Non
     assert all(getattr(module, name) is not None for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         getattr(module, "nothing")  # noqa: B009
+
+
+@pytest.mark.parametrize("name", ["SwingUp", "lqr", "board_swing_up"])
+def test_a_name_that_became_an_example_is_refused_with_its_file(name: str) -> None:
+    with pytest.raises(ImportError, match=r"is now in examples/realaigym/\w+\.py of physai's sources") as refused:
+        getattr(physai.train, name)
+    file = re.search(r"realaigym/\w+\.py", str(refused.value))
+    assert file is not None
+    assert re.search(rf"^(class|def) {name}\b", (EXAMPLES / file[0]).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_trial_of_the_leaderboards_takes_a_file_or_a_folder(tmp_path: Path) -> None:
+    code = """
+from pathlib import Path
+import torch
+from physai.sim import load_task
+from physai.train import wrap
+wrap(lambda fields: 0.0 * fields["joint_pos"][:, :1], load_task("acrobot-swingup"), Path("still"), name="still")
+wrap(lambda fields: 0.0 * fields["joint_pos"][:, :1], load_task("cartpole-swingup"), Path("cart"), name="cart")
+"""
+    run(sys.executable, "-c", code, folder=tmp_path)
+    assert "RealAIGym acrobot: score 0.0000, above 0 of 4" in example("leaderboard_trial", "still", folder=tmp_path)
+    found = json.loads(example("leaderboard_trial", "still/policy.onnx", "--json", folder=tmp_path))
+    assert (found["board"], found["score"], found["success"]) == ("acrobot", 0.0, False)
+    words = [sys.executable, EXAMPLES / "leaderboard_trial.py", "cart"]
+    refused = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert refused.stderr == (
+        "preset realaigym-v2 is for the double pendulum with one motor, got cartpole driving ['slider']\n"
+    )

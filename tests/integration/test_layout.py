@@ -62,8 +62,8 @@ def test_the_project_file_names_the_roots() -> None:
     assert project["project"]["name"] == "physai-sdk"
     assert tool["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"{root}/physai" for root in ROOTS]
     assert tool["hatch"]["build"]["dev-mode-dirs"] == list(ROOTS)
-    # Launch files import what their colcon package holds, tests what they share.
-    assert tool["pyright"]["extraPaths"] == [*ROOTS, "ros/colcon/physai_ros", "."]
+    # Launch files import what their colcon package holds, tests what they share, examples the folders to be copied.
+    assert tool["pyright"]["extraPaths"] == [*ROOTS, "ros/colcon/physai_ros", ".", "examples"]
     assert tool["ruff"]["src"] == list(ROOTS)
     assert set(tool["importlinter"]["root_packages"]) == {
         f"physai.{name}" for names in ROOTS.values() for name in names

@@ -5,7 +5,7 @@ rejected, too. A verdict states the SHA-256 of the settings' canonical JSON.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -136,11 +136,21 @@ class RobustnessSettings(Frozen):
     """Mass added to the last link or the floating base, as a share of the robot's moving mass."""
 
 
+def _second(name: str) -> str:
+    if name == "mujoco":
+        raise ValueError("'mujoco' is the first engine, and would be compared with itself; give 'warp' or another one")
+    if not name.isidentifier():
+        raise ValueError(f"{name!r} is no engine's name; give 'warp' or the name of an installed one")
+    return name
+
+
 class EngineSettings(Frozen):
     """Does a second physics engine agree?"""
 
-    second: Literal["warp", "newton"] = Field(default="warp", exclude_if=lambda second: second == "warp")
-    """MuJoCo Warp, or Newton's reading of the model with its MuJoCo solver; left out of the document for the first."""
+    second: Annotated[str, AfterValidator(_second)] = Field(
+        default="warp", max_length=64, exclude_if=lambda second: second == "warp"
+    )
+    """MuJoCo Warp, or the name of an installed engine; left out of the document for the first."""
     episodes: Annotated[int, _between(8, 1024, "episodes compare nothing or take too long")] = 64
     """Episodes in the second engine, at most `batch`."""
     margin: Annotated[float, _between(0.01, 0.5, "is a difference that cannot be detected or exceeded")] = 0.2

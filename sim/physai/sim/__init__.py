@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from physai.sdk.base.errors import ModelError as ModelError
+    from physai.sim.engines.named import load_engine as load_engine
+    from physai.sim.engines.protocol import CapacityError as CapacityError
     from physai.sim.engines.protocol import Engine as Engine
+    from physai.sim.engines.protocol import EngineMaker as EngineMaker
+    from physai.sim.engines.protocol import RolloutEngine as RolloutEngine
     from physai.sim.envs.environment import Environment as Environment
     from physai.sim.policies.evaluate import Episodes as Episodes
     from physai.sim.policies.evaluate import Policy as Policy
@@ -33,15 +38,19 @@ if TYPE_CHECKING:
     from physai.sim.teams.team_registry import load_team as load_team
 
 __all__ = [
+    "CapacityError",
     "Delay",
     "Engine",
+    "EngineMaker",
     "Environment",
     "Episodes",
+    "ModelError",
     "OnnxPolicy",
     "Policy",
     "Randomise",
     "RewardTerm",
     "Robot",
+    "RolloutEngine",
     "SensorModel",
     "Success",
     "Task",
@@ -49,6 +58,7 @@ __all__ = [
     "TeamEnvironment",
     "compiled",
     "envelope",
+    "load_engine",
     "load_robot",
     "load_task",
     "load_team",
@@ -61,7 +71,8 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "engines.protocol": ["Engine"],
+        "engines.named": ["load_engine"],
+        "engines.protocol": ["CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
         "envs.environment": ["Environment"],
         "policies.evaluate": ["Episodes", "Policy", "play_episodes"],
         "policies.onnx": ["OnnxPolicy"],

@@ -30,10 +30,10 @@ falsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     from physai.gates.checks import engine
 
-    def missing() -> None:
+    def missing(name: str) -> None:
         raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")
 
-    monkeypatch.setattr(engine, "modules", missing)
+    monkeypatch.setattr(engine, "load_engine", missing)
 
 
 @pytest.fixture

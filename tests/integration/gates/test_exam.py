@@ -35,10 +35,10 @@ EPISODES = 1000
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     from physai.gates.checks import engine
 
-    def missing() -> None:
+    def missing(name: str) -> None:
         raise MissingExtraError("the second engine needs warp")
 
-    monkeypatch.setattr(engine, "modules", missing)
+    monkeypatch.setattr(engine, "load_engine", missing)
 
 
 def in_exam(context: Context, exam: Exam | None) -> Context:

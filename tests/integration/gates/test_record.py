@@ -38,10 +38,10 @@ rederive = partial(rederive_for, validators=VALIDATORS)
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     from physai.gates.checks import engine
 
-    def missing() -> None:
+    def missing(name: str) -> None:
         raise MissingExtraError("the second engine needs warp")
 
-    monkeypatch.setattr(engine, "modules", missing)
+    monkeypatch.setattr(engine, "load_engine", missing)
 
 
 def members_of(policy: Path) -> dict[str, bytes]:

@@ -42,10 +42,10 @@ def _no_second_engine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     from physai.gates.checks import engine
     from physai.sdk.base.errors import MissingExtraError
 
-    def missing() -> None:
+    def missing(name: str) -> None:
         raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")
 
-    monkeypatch.setattr(engine, "modules", missing)
+    monkeypatch.setattr(engine, "load_engine", missing)
 
 
 def quiet(lines: Sequence[ProgressLine]) -> None:

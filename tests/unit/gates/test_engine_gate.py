@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.gates.checks import engine as engine_module
 from physai.gates.checks.engine import EngineGate
 from physai.gates.checks.gate import Context, GateFinding
 from physai.gates.execution.workers import play
+from physai.gates.settings import GateSettingsError, parse_gates
 from physai.sdk.base.errors import MissingExtraError, ModelError
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
+from physai.sim.engines import warp_device
 from physai.sim.engines.protocol import CapacityError
 from physai.twin.rollouts import rollout
 from physai.twin.rollouts.batch import BatchResult
@@ -33,11 +34,6 @@ def ask(context: Context, first: BatchResult, second: BatchResult) -> GateFindin
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "modules", lambda: None)
-
-
-@pytest.fixture
 def pair(bench: Any, write_policy: Writer) -> tuple[Context, BatchResult]:
     context = bench.context(write_policy())
     return context, play(context.subject, context.batch(0, context.conditions["calibrated"]))
@@ -47,7 +43,6 @@ def changed(played: BatchResult, **fields: Any) -> BatchResult:
     return BatchResult(**{**{name: getattr(played, name) for name in played.__dataclass_fields__}, **fields})
 
 
-@pytest.mark.usefixtures("installed")
 def test_equal_answers_pass(pair: tuple[Context, BatchResult]) -> None:
     context, played = pair
     finding = ask(context, played, played)
@@ -55,7 +50,6 @@ def test_equal_answers_pass(pair: tuple[Context, BatchResult]) -> None:
     assert finding.chart["pairs"] == [0, 0, 64]
 
 
-@pytest.mark.usefixtures("installed")
 def test_motions_that_differ_early_are_the_twins_fault(pair: tuple[Context, BatchResult]) -> None:
     context, played = pair
     finding = ask(context, played, changed(played, early_pos=played.early_pos + 0.03))
@@ -63,7 +57,6 @@ def test_motions_that_differ_early_are_the_twins_fault(pair: tuple[Context, Batc
     assert "differ by 0.03 (median)" in finding.message
 
 
-@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("lost", "outcome"), [(12, VerdictOutcome.PASS), (13, VerdictOutcome.FAIL), (64, VerdictOutcome.FAIL)]
 )
@@ -77,7 +70,6 @@ def test_a_success_that_is_lost_beyond_the_margin_fails(
     assert finding.cause is (Cause.POLICY if outcome is VerdictOutcome.FAIL else None)
 
 
-@pytest.mark.usefixtures("installed")
 def test_a_difference_that_may_be_chance_is_undecided(pair: tuple[Context, BatchResult]) -> None:
     context, played = pair
     rows = np.arange(64)
@@ -88,29 +80,51 @@ def test_a_difference_that_may_be_chance_is_undecided(pair: tuple[Context, Batch
 
 
 def test_without_the_second_engine_it_says_what_to_install(
-    bench: Any, write_policy: Writer, monkeypatch: pytest.MonkeyPatch, find: Callable[..., Any]
+    bench: Any, write_policy: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")
 
-    monkeypatch.setattr(engine_module, "modules", missing)
-    finding = find(EngineGate(), bench.context(write_policy()))
+    monkeypatch.setattr(warp_device, "modules", missing)
+    context = bench.context(write_policy())
+    generator = EngineGate().play(context)
+    _, second = next(generator)
+    with pytest.raises(MissingExtraError) as error:
+        play(context.subject, second)
+    with pytest.raises(StopIteration) as stop:
+        generator.throw(error.value)
+    finding = stop.value.value
     assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "pip install warp-lang mujoco-warp" in finding.message
+    assert finding.next_step == "pip install warp-lang mujoco-warp, then validate again"
+
+
+def with_second(context: Context, second: str) -> Context:
+    engine = context.settings.engine.model_copy(update={"second": second})
+    return replace(context, settings=context.settings.model_copy(update={"engine": engine}))
+
+
+def test_an_engine_that_is_not_installed_is_named(bench: Any, write_policy: Writer, find: Callable[..., Any]) -> None:
+    context = with_second(bench.context(write_policy()), "wrap")
+    finding = find(EngineGate(), context)
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
+    assert finding.message.startswith("no engine named 'wrap'; did you mean warp")
+    assert "in the engine wrap " in EngineGate().method(context)
+
+
+@pytest.mark.parametrize("second", ["mujoco", "", "a b", "../warp"])
+def test_an_engine_that_compares_nothing_is_refused(second: str) -> None:
+    with pytest.raises(GateSettingsError, match=r"engine\.second: .*give 'warp' or"):
+        parse_gates({"engine": {"second": second}}, source="gates.yaml")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("second", ["warp", "newton"])
-def test_both_engines_agree_on_the_pusher(
-    bench: Any, write_policy: Writer, find: Callable[..., Any], second: Any
-) -> None:
+def test_both_engines_agree_on_the_pusher(bench: Any, write_policy: Writer, find: Callable[..., Any]) -> None:
     """Compiles Warp's kernels for this machine, once."""
-    pytest.importorskip("newton" if second == "newton" else "mujoco_warp")
+    pytest.importorskip("mujoco_warp")
     context = bench.context(write_policy())
-    engine = context.settings.engine.model_copy(update={"second": second})
-    context = replace(context, settings=context.settings.model_copy(update={"engine": engine}))
     finding = find(EngineGate(), context)
-    assert finding.measured[1].name == f"success_rate.{second}"
+    assert finding.measured[1].name == "success_rate.warp"
     assert finding.outcome is VerdictOutcome.PASS
     assert 0.0 < finding.chart["early_difference"] < 1e-3
 
@@ -146,13 +160,12 @@ def test_the_second_engine_gets_the_memory_it_turns_out_to_need(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("newton", [False, True])
-def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer, newton: bool) -> None:
-    pytest.importorskip("newton" if newton else "mujoco_warp")
+def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer) -> None:
+    pytest.importorskip("mujoco_warp")
     from physai.sim.engines.warp_host import HostWarpEngine
 
     model = bench.subject(write_policy()).task.model
-    engine = HostWarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])}, newton=newton)
+    engine = HostWarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])})
     engine.reset(np.ones(2, bool), np.zeros((2, 1)), np.zeros((2, 1)))
     engine.drive(np.full((2, 10, 1), 10.0))
     # 10 N less friction 0.2 N for 0.1 s: twice the mass, half the speed.

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from physai.train.api.options import RolloutPool as RolloutPool
     from physai.train.api.training import TrainingRun as TrainingRun
     from physai.train.api.training import train as train
-    from physai.train.classical.double_pendulum import board_swing_up as board_swing_up
-    from physai.train.classical.swing_up import SwingUp as SwingUp
-    from physai.train.classical.swing_up import Totals as Totals
-    from physai.train.classical.swing_up import optimised_swing_up as optimised_swing_up
-    from physai.train.classical.tracking import Tracker as Tracker
-    from physai.train.classical.tracking import Trajectory as Trajectory
-    from physai.train.classical.tracking import linearised as linearised
-    from physai.train.classical.tracking import lqr as lqr
-    from physai.train.classical.tracking import track as track
-    from physai.train.classical.tracking import tvlqr as tvlqr
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.wrapped import wrap as wrap
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
@@ -35,26 +25,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ExportReport",
     "RolloutPool",
-    "SwingUp",
     "TaskEnv",
     "TaskVectorEnv",
     "TeamParallelEnv",
     "TeamTrainer",
-    "Totals",
-    "Tracker",
     "TrainConfig",
     "TrainingOutcome",
     "TrainingRun",
-    "Trajectory",
-    "board_swing_up",
     "export",
-    "linearised",
-    "lqr",
-    "optimised_swing_up",
     "preset_for",
-    "track",
     "train",
-    "tvlqr",
     "wrap",
 ]
 
@@ -63,9 +43,6 @@ __getattr__ = lazy_exports(
     {
         "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
         "adapters.pettingzoo": ["TeamParallelEnv"],
-        "classical.double_pendulum": ["board_swing_up"],
-        "classical.swing_up": ["SwingUp", "Totals", "optimised_swing_up"],
-        "classical.tracking": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
         "settings.config": ["TrainConfig"],
         "onnx_export.wrapped": ["wrap"],
         "onnx_export.export": ["ExportReport"],
@@ -75,5 +52,10 @@ __getattr__ = lazy_exports(
         "api.exporting": ["export"],
         "api.options": ["RolloutPool"],
         "api.training": ["TrainingRun", "train"],
+    },
+    examples={
+        "realaigym/double_pendulum.py": ["board_swing_up"],
+        "realaigym/swing_up.py": ["SwingUp", "Totals", "optimised_swing_up"],
+        "realaigym/tracking.py": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
     },
 )

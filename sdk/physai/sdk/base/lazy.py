@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 def lazy_exports(
-    package: str, homes: Mapping[str, Sequence[str]], *, moved: Mapping[str, Sequence[str]] | None = None
+    package: str,
+    homes: Mapping[str, Sequence[str]],
+    *,
+    moved: Mapping[str, Sequence[str]] | None = None,
+    examples: Mapping[str, Sequence[str]] | None = None,
 ) -> Callable[[str], object]:
     """Return the `__getattr__` (PEP 562) of a package.
 
@@ -14,15 +18,21 @@ def lazy_exports(
         package: `__name__` of the package.
         homes: names that each module, by its path below the package, provides.
         moved: names that other packages provide now, by package; using them here warns and works for one version.
+        examples: names that were in the package and are in a file of `examples/` now, by file; using them here is an
+            error that names the file.
     """
     modules = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
     packages = {name: other for other, names in (moved or {}).items() for name in names}
+    files = {name: file for file, names in (examples or {}).items() for name in names}
 
     def load(name: str) -> object:
         if name in packages:
             message = f"{package}.{name} is now {packages[name]}.{name}"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             return getattr(importlib.import_module(packages[name]), name)
+        if name in files:
+            # No AttributeError: `from package import name` would replace its text.
+            raise ImportError(f"{package}.{name} is now in examples/{files[name]} of physai's sources, to be copied")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(modules[name]), name)

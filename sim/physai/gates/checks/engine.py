@@ -6,16 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from physai.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
-from physai.sdk.base.errors import MissingExtraError, ModelError
+from physai.sdk.base.errors import MissingExtraError, ModelError, PhysaiError
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.stats.paired import mcnemar_exact
-from physai.sim.engines.newton_import import PIP_LINE as NEWTON_LINE
-from physai.sim.engines.newton_import import newton_module
+from physai.sim.engines.named import load_engine
 from physai.sim.engines.protocol import Array
-from physai.sim.engines.warp import PIP_LINE, modules
 
-_SECOND = {"warp": ("MuJoCo Warp", PIP_LINE), "newton": ("Newton's MuJoCo solver", NEWTON_LINE)}
-"""The engine's name, and how to install it."""
+_TITLES = {"warp": "MuJoCo Warp", "newton": "Newton's MuJoCo solver"}
+"""Names in texts; that of another engine is its own."""
 
 
 class EngineGate(Gate):
@@ -26,7 +24,7 @@ class EngineGate(Gate):
 
     def method(self, context: Context) -> str:
         settings = context.settings.engine
-        second = _SECOND[settings.second][0]
+        second = _TITLES.get(settings.second, f"the engine {settings.second}")
         return (
             f"{_count(context)} episodes of `calibrated`, the same seeds in MuJoCo and in {second} "
             f"(single precision, CPU device): joint positions after {settings.early_s:g} s, then success, pair by pair "
@@ -45,17 +43,17 @@ class EngineGate(Gate):
 
     def play(self, context: Context) -> Play:
         try:
-            modules()
-            if context.settings.engine.second == "newton":
-                newton_module()
-        except MissingExtraError as error:
-            return undecided(f"{error}.", f"{_SECOND[context.settings.engine.second][1]}, then validate again")
+            load_engine(context.settings.engine.second)
+        except PhysaiError as error:
+            return _not_installed(error)
         first = context.batch(0, context.conditions["calibrated"])
         count, settings = _count(context), context.settings.engine
         # Both engines play the same seeds; only the second one limits the number of episodes.
         second = replace(first, engine=settings.second, seeds=first.seeds[:count])
         try:
             in_mujoco, in_second = yield [first, second]
+        except MissingExtraError as error:
+            return _not_installed(error)
         except ModelError as error:
             return undecided(
                 f"The second engine cannot play this task: {error}.",
@@ -79,6 +77,14 @@ class EngineGate(Gate):
         if finding.outcome is not VerdictOutcome.PASS:
             finding.cases = failing_cases(context, iter([(second, in_second)]))
         return finding
+
+
+def _not_installed(error: PhysaiError) -> GateFinding:
+    """Return the finding without a second engine; the next step is the error's pip line, if it has one."""
+    text = str(error).rstrip("?")
+    _, pip, packages = text.partition("pip install ")
+    step = pip + packages if pip else "name an installed engine, or install the package that has it"
+    return undecided(f"{text}.", f"{step}, then validate again")
 
 
 def _count(context: Context) -> int:

@@ -29,7 +29,6 @@ from physai.twin.rollouts.batch import (
     Arm,
     Batch,
     BatchResult,
-    EngineName,
     joined,
     seeds_of,
 )
@@ -183,7 +182,7 @@ class Context:
         *,
         arm: Arm = "policy",
         count: int | None = None,
-        engine: EngineName = "mujoco",
+        engine: str = "mujoco",
     ) -> Batch:
         """Return batch `number` of a condition; its seeds depend on the number only."""
         size = self.settings.batch

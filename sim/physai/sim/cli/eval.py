@@ -1,13 +1,12 @@
 """`physai eval`: evaluates an exported policy in simulation."""
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.compute.cli.options import add_device_argument, progress_bar, require_range
-from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.sim.cli.team_verb import evaluate_team
 
@@ -31,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--episodes", type=int, default=256, metavar="N", help="number of episodes (default: 256)")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
-    parser.add_argument("--preset", help="run a published benchmark instead: realaigym-v2 (double pendulum)")
+    parser.add_argument("--preset", help=argparse.SUPPRESS)
     parser.add_argument(
         "--engine",
         choices=("mujoco", "warp"),
@@ -49,16 +48,19 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.policies.onnx import read_policy
     from physai.sim.policies.resolve import find_policy
 
+    if arguments.preset:
+        raise PhysaiError(
+            f"physai eval has no --preset {arguments.preset} any more; the leaderboards' trial is in physai's sources: "
+            f"python examples/leaderboard_trial.py {arguments.policy}"
+        )
     if holds_team(arguments.policy):
         return evaluate_team(arguments, max_episodes=MAX_EPISODES)
-    if arguments.preset and arguments.engine != "mujoco":
-        raise PhysaiError(f"--preset {arguments.preset}: a published benchmark is played by engine mujoco")
     device = choose_policy_device(arguments.device)
     path = find_policy(arguments.policy)
     if arguments.engine == "warp":
         return _on_device(path, arguments, device)
     policy = make_policy(read_policy(path), source=str(path), device=device)
-    result = _board(policy, arguments.preset) if arguments.preset else _episodes(policy, path, arguments)
+    result = _episodes(policy, path, arguments)
     return _print(path, policy, device, result, arguments)
 
 
@@ -125,38 +127,7 @@ def _summary(task: "Task", played: "Episodes") -> dict[str, Any]:
     }
 
 
-def _board(policy: "OnnxPolicy", preset: str) -> dict[str, Any]:
-    from physai.sim.leaderboards.trial import PUBLISHED, board_name, play_trial
-    from physai.sim.tasks.pendulums.realaigym import PRESET
-
-    if preset != PRESET:
-        raise unknown_name("evaluation preset", preset, [PRESET])
-    name = board_name(policy.contract)
-    # The board fixes model, integrator and initial state, so task and robot options do not apply.
-    verdict = play_trial(policy, policy.contract)
-    return {
-        "preset": preset,
-        "board": name,
-        "score": verdict.value,
-        "success": verdict.success,
-        "criteria": dataclasses.asdict(verdict.criteria),
-        "published": PUBLISHED[name],
-    }
-
-
 def _text(result: dict[str, Any]) -> str:
-    if "board" in result:
-        criteria = "\n".join(f"  {key:<18} {value:.4f}" for key, value in result["criteria"].items())
-        better = sum(result["score"] > score for score in result["published"].values())
-        lines = [f"  {key:<18} {value:.3f}" for key, value in result["published"].items()]
-        return "\n".join(
-            [
-                f"RealAIGym {result['board']}: score {result['score']:.4f}, above {better} of {len(lines)} published",
-                criteria,
-                "published:",
-                *lines,
-            ]
-        )
     lower, upper = result["success_interval_95"]
     diverged = result["diverged_episodes"]
     ended = f"\n  {diverged} ended because a command was not finite or the physics diverged" if diverged else ""

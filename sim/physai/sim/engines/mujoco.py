@@ -229,3 +229,38 @@ def quiet_model(model: Any) -> Any:
     log.logto_console = log.logto_file = False
     log.set()
     return model
+
+
+class LastStateEngine(MujocoEngine):
+    """An engine that keeps the state before the last reset, which is the final state of the episode."""
+
+    last_qpos: Array = np.zeros(0)
+    last_qvel: Array = np.zeros(0)
+
+    def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
+        """Resets the masked worlds; see `Engine.reset`."""
+        self.last_qpos, self.last_qvel = self.state("qpos").copy(), self.state("qvel").copy()
+        super().reset(mask, qpos, qvel)
+
+
+def make_engine(
+    model: mujoco.MjModel,
+    num_worlds: int,
+    *,
+    fields: Mapping[str, Array],
+    stage: int = Stage.NONE,
+    derived: Sequence[str] = (),
+    room: tuple[int, int] | None = None,
+) -> LastStateEngine:
+    """Build worlds on one thread; MuJoCo has no fixed memory for contacts, so `room` changes nothing.
+
+    Raises:
+        ModelError: MuJoCo has no such parameter or derived field.
+    """
+    del room
+    engine = LastStateEngine(model, num_worlds, num_threads=1, stage=stage, parameters=tuple(fields), derived=derived)
+    for name, rows in fields.items():
+        engine.parameter(name)[...] = rows
+    # Writing the fields leaves MuJoCo's derived constants as they were; this computes them again.
+    engine.parameters_changed(np.full(num_worlds, bool(fields)))
+    return engine

@@ -1,6 +1,6 @@
 """The interface between physai and a physics engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
@@ -112,6 +112,50 @@ class Engine(Protocol):
 
         Raises:
             TaskError: the snapshot does not match.
+        """
+        ...
+
+
+class RolloutEngine(Engine, Protocol):
+    """An `Engine` for rollouts that are judged: it also keeps the state before the last reset."""
+
+    @property
+    def last_qpos(self) -> Array:
+        """Positions of all worlds before the last `reset`, shape (num_worlds, nq)."""
+        ...
+
+    @property
+    def last_qvel(self) -> Array:
+        """Velocities of all worlds before the last `reset`, shape (num_worlds, nv)."""
+        ...
+
+
+class EngineMaker(Protocol):
+    """Function or class that an entry point of the group `physai.engines` names."""
+
+    def __call__(
+        self,
+        model: Any,
+        num_worlds: int,
+        *,
+        fields: Mapping[str, Array],
+        stage: int = Stage.NONE,
+        derived: Sequence[str] = (),
+        room: tuple[int, int] | None = None,
+    ) -> RolloutEngine:
+        """Build worlds whose arrays are numpy arrays.
+
+        Args:
+            model: compiled MjModel.
+            num_worlds: number of simulations.
+            fields: model fields that differ between worlds, with their values, shape (num_worlds, …).
+            stage: how far the derived fields follow the state after a step (see `Stage`).
+            derived: derived fields that will be read.
+            room: contacts and constraints per world that memory is kept for; None for the engine's estimate.
+
+        Raises:
+            MissingExtraError: a package that the engine needs is not installed.
+            ModelError: the engine cannot simulate this model, or cannot vary one of the fields.
         """
         ...
 

@@ -1,6 +1,6 @@
 """MuJoCo Warp for environments written in numpy: an independent implementation of MuJoCo's physics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -8,8 +8,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.engines.newton import NewtonEngine
-from physai.sim.engines.protocol import Array, Snapshot, Stage
+from physai.sim.engines.protocol import Array, DeviceEngine, Snapshot, Stage
 from physai.sim.engines.warp_device import WarpDeviceEngine
 
 _FOLLOWING = frozenset(
@@ -39,8 +38,8 @@ class HostWarpEngine:
         fields: Mapping[str, Array],
         stage: int = Stage.NONE,
         derived: Sequence[str] = (),
-        newton: bool = False,
         room: tuple[int, int] | None = None,
+        device_engine: Callable[..., DeviceEngine] = WarpDeviceEngine,
     ) -> None:
         """Builds the worlds.
 
@@ -50,20 +49,19 @@ class HostWarpEngine:
             fields: model fields that differ between worlds, including constants derived from them, shape (n, …).
             stage: how far the derived fields follow the state after a step.
             derived: derived fields that will be read.
-            newton: step with Newton instead of MuJoCo Warp alone.
             room: contacts and constraints per world that memory is kept for; None for the engine's estimate.
+            device_engine: makes the engine; takes the arguments of `WarpDeviceEngine`.
 
         Raises:
-            MissingExtraError: warp, mujoco_warp or newton is not installed.
+            MissingExtraError: warp or mujoco_warp is not installed.
             ModelError: the engine cannot simulate this model, or cannot vary one of the fields.
         """
         varied = {name: rows for name, rows in fields.items() if name not in _FOLLOWING}
         options = [name for name in varied if name.startswith("opt.")]
         if options:
             raise ModelError(f"the second engine cannot vary {', '.join(options)} between worlds")
-        make: type[WarpDeviceEngine | NewtonEngine] = NewtonEngine if newton else WarpDeviceEngine
         contacts, constraints = room or (None, None)
-        self._engine = make(
+        self._engine = device_engine(
             model,
             num_worlds,
             stage=stage,

@@ -10,7 +10,7 @@ import numpy as np
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.contract_diff import require_same
-from physai.sim.engines.mujoco import MujocoEngine
+from physai.sim.engines.mujoco import LastStateEngine
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.environment import Environment
@@ -31,18 +31,6 @@ from physai.sim.teams.team import Team
 from physai.sim.teams.team_environment import TeamEnvironment
 from physai.sim.teams.team_evaluate import require_policies
 from physai.sim.teams.worlds import drawn_fields
-
-
-class LastStateEngine(MujocoEngine):
-    """An engine that keeps the state before the last reset, which is the final state of the episode."""
-
-    last_qpos: Array = np.zeros(0)
-    last_qvel: Array = np.zeros(0)
-
-    def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
-        """Resets the masked worlds; see `Engine.reset`."""
-        self.last_qpos, self.last_qvel = self.state("qpos").copy(), self.state("qvel").copy()
-        super().reset(mask, qpos, qvel)
 
 
 def episode_seed(seed: int, episode: int, *, member: int = 0) -> Seeds:

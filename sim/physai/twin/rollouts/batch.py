@@ -19,8 +19,6 @@ Arm = Literal["policy", "float", "quantised", "baseline", "reference"]
 """Which graph plays: the one under test, its float32 original, its quantised sibling, an older policy, or the one that
 it was fine-tuned from."""
 
-EngineName = Literal["mujoco", "warp", "newton"]
-
 VERDICT_STREAM = 0x5EED_7E12D1C7
 """Seeds of the episodes that decide verdicts; training, evaluation, export and search never use them."""
 TUNING_STREAM = 0x5EED_705E45C4
@@ -52,7 +50,7 @@ class Batch:
     """Twin's parameters of each episode; None to draw them from the posterior with the episode's seed."""
     joint_pos_offset: tuple[tuple[float, ...], ...] | None = None
     """Constant offset of each episode's readings of the joint positions [rad or m]; None to draw it."""
-    engine: EngineName = "mujoco"
+    engine: str = "mujoco"
     visits: int = 0
     """Number of visited graph inputs to return."""
     early_s: float = 0.0

@@ -8,11 +8,11 @@ import numpy as np
 from mujoco.batch import MODEL_FIELDS
 
 from physai.sdk.base.errors import TaskError
+from physai.sim.engines.named import load_engine
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.delay import draw_lags
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds
-from physai.sim.playback.player import LastStateEngine
 from physai.sim.robots.payload import add_payload, payload_body
 from physai.sim.tasks.task import Task
 from physai.twin.model.conditions import Condition, task_under
@@ -47,7 +47,8 @@ def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] 
     Raises:
         TaskError: the model simplifies a body that the twin changes.
         TwinError: the twin is of another robot.
-        MissingExtraError: the second engine is not installed.
+        UnknownNameError: no installed package has the batch's engine.
+        MissingExtraError: a package that the engine needs is not installed.
     """
     under = task_under(task, twin, batch.condition)
     seeds = np.array(batch.seeds, np.uint64)
@@ -55,26 +56,8 @@ def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] 
     models = world_models(task, twin, batch.condition, values)
     fields = differing_fields(task.model, models)
     _require_general_bodies(task, fields)
-    if batch.engine != "mujoco":
-        from physai.sim.engines.warp_host import HostWarpEngine
-
-        engine: Any = HostWarpEngine(
-            task.model,
-            len(seeds),
-            fields=fields,
-            stage=under.stage,
-            derived=under.derived,
-            newton=batch.engine == "newton",
-            room=room,
-        )
-    else:
-        engine = LastStateEngine(
-            task.model, len(seeds), num_threads=1, stage=under.stage, parameters=tuple(fields), derived=under.derived
-        )
-        for name, rows in fields.items():
-            engine.parameter(name)[...] = rows
-        # Writing the fields leaves MuJoCo's derived constants as they were; this computes them again.
-        engine.parameters_changed(np.full(len(seeds), bool(fields)))
+    make = load_engine(batch.engine)
+    engine = make(task.model, len(seeds), fields=fields, stage=under.stage, derived=under.derived, room=room)
     offset = None if batch.joint_pos_offset is None else np.array(batch.joint_pos_offset, np.float64)
     env = Environment(under, len(seeds), engine=engine, joint_pos_offset=offset)
     timing = task.contract.timing

@@ -120,11 +120,6 @@ def test_an_unknown_task(run_folder: Path, capsys: Captured) -> None:
     assert "did you mean cartpole-swingup" in refused([str(run_folder), "--task", "cartpole"], capsys)
 
 
-def test_the_board_is_for_another_robot(run_folder: Path, capsys: Captured) -> None:
+def test_the_trial_of_the_leaderboards_is_an_example(run_folder: Path, capsys: Captured) -> None:
     message = refused([str(run_folder), "--preset", "realaigym-v2"], capsys)
-    assert "double pendulum" in message
-    assert "cartpole" in message
-
-
-def test_an_unknown_preset(run_folder: Path, capsys: Captured) -> None:
-    assert "did you mean realaigym-v2" in refused([str(run_folder), "--preset", "realaigym"], capsys)
+    assert f"python examples/leaderboard_trial.py {run_folder}" in message

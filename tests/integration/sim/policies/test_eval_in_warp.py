@@ -75,7 +75,6 @@ def test_engine_warp_measures_what_mujoco_measures(cartpole: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--preset", "realaigym-v2", "--engine", "warp"], "is played by engine mujoco"),
         (["--engine", "warp", "--episodes", "0"], "--episodes"),
         (["--engine", "warp", "--task", "ur10e-reach"], "contract"),
     ],

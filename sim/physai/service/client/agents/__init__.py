@@ -1,1 +1,0 @@
-"""Sessions of a service as environments of frameworks that train elsewhere."""

@@ -1,1 +1,0 @@
-"""Designed controllers: LQR, time-varying LQR along a trajectory, and trajectory optimisation."""
