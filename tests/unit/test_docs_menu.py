@@ -1,4 +1,4 @@
-"""Each page of docs is in the menu once, each command on one page; guides and explanations are short (.ci/house.toml)."""
+"""The docs' menu has each page once, and each command is on one page; guides and explanations are short."""
 
 import argparse
 import importlib.util
