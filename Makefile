@@ -73,11 +73,11 @@ type: $(INSTALLED) ## Check types
 bench: $(INSTALLED) ## Measure throughput beside other libraries
 	$(BIN)/python -m benchmarks
 
-bench-gpu: $(INSTALLED) $(MJLAB)/.installed ## Measure on a GPU beside mjlab, write docs/benchmarks.md
+bench-gpu: $(INSTALLED) $(MJLAB)/.installed ## Measure on a GPU beside mjlab, write docs/notes/gpu.md
 	mkdir -p runs
 	$(BIN)/python -m benchmarks gpu --peer-python $(MJLAB)/bin/python --json > runs/bench-gpu.json
-	$(BIN)/python -m benchmarks.gpu.gpu_page runs/bench-gpu.json > docs/benchmarks.md.new
-	mv docs/benchmarks.md.new docs/benchmarks.md
+	$(BIN)/python -m benchmarks.gpu.gpu_page runs/bench-gpu.json > docs/notes/gpu.md.new
+	mv docs/notes/gpu.md.new docs/notes/gpu.md
 
 # Its requirements exclude ours.
 $(MJLAB)/.installed: .ci/mjlab.txt

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md: `python -m benchmarks.gpu.gpu_page FILE`.
+"""Writes docs/notes/gpu.md: `python -m benchmarks.gpu.gpu_page FILE`.
 
 FILE is the output of `python -m benchmarks gpu --json`.
 """

@@ -1,4 +1,4 @@
-"""The twin as a robot on rclpy, driven by the policy node, by the words of docs/how-to/ros2.md."""
+"""The twin as a robot on rclpy, driven by the policy node, by the words of docs/how-to/ros2-without-ros.md."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from physai.sim.tasks.registry import load_task
 
 pytestmark = pytest.mark.ros
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ros2.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ros2-without-ros.md"
 
 
 def operator() -> str:

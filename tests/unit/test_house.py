@@ -35,6 +35,14 @@ def code_lines(path: Path) -> int:
     return sum(1 for number, line in lines if number not in texts and line.strip() and line.strip()[0] != "#")
 
 
+def text_lines(node: Definition) -> int:
+    """Lines of the docstring, which grows with every documented argument."""
+    first = node.body[0]
+    value = first.value if isinstance(first, ast.Expr) else None
+    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return (first.end_lineno or 0) - first.lineno + 1 if is_text else 0
+
+
 def definitions() -> Iterator[tuple[Path, Definition]]:
     for package in PACKAGES:
         for path in files(package):
@@ -63,7 +71,7 @@ def test_functions_fit_a_screen() -> None:
         node.name
         for _, node in definitions()
         if not isinstance(node, ast.ClassDef)
-        and (node.end_lineno or 0) - node.lineno >= BOUNDS["functions"]["most_lines"]
+        and (node.end_lineno or 0) - node.lineno - text_lines(node) >= BOUNDS["functions"]["most_lines"]
     }
     assert longer == set(BOUNDS["functions"]["longer"])
 

@@ -19,7 +19,8 @@ def policy_bytes(run: Path) -> bytes:
     import onnx
 
     export(run)
-    model = onnx.load(run / "export" / "policy.onnx")
+    model = onnx.ModelProto()
+    model.ParseFromString((run / "export" / "policy.onnx").read_bytes())
     return model.graph.SerializeToString()
 
 

@@ -12,7 +12,10 @@ from physai.compute.sandbox.reward import LAYERS, RewardLimits, UserReward, User
 from physai.sdk.base.process.no_telemetry import VARIABLES
 from physai.service.sessions.rewarded import MAX_WORLDS
 
-PAGE = (Path(__file__).parents[4] / "docs" / "how-to" / "own-reward.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = "\n".join(
+    (DOCS / name).read_text(encoding="utf-8") for name in ("how-to/own-reward.md", "explanation/sandbox.md")
+)
 FILES = dict(re.findall(r'```python title="(\w+\.py)"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE))
 
 

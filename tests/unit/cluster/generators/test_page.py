@@ -13,7 +13,8 @@ from physai.compute.ray.ray_pool import PACKAGES
 from physai.train.settings.config import TrainConfig
 
 ORDINAL = {5: "five", 6: "six", 7: "seven"}
-PAGES = Path(__file__).parents[4] / "docs" / "how-to"
+PAGES = Path(__file__).parents[4] / "docs"
+FAILURES = "explanation/generators.md"
 NAMES = {"physai-sdk": "physai", "torch": "torch", "mujoco": "MuJoCo", "numpy": "NumPy", "onnxruntime": "ONNX Runtime"}
 
 
@@ -25,11 +26,17 @@ def text(name: str) -> str:
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
-        ("cluster.md", f"The trainer waits {PATIENCE_S:g} s for it, then ends with an error. If it goes on"),
-        ("cluster.md", f"If the head does not answer for {PATIENCE_S:g} s, the command ends"),
-        ("cluster.md", f"The trainer waits {START_S:g} s for a processor"),
-        ("cluster.md", f"A generator that is lost {ORDINAL[MAX_LOSSES + 1]} times in one iteration ends the run"),
-        ("cluster.md", f"at most by `importance_cap`, which is {TrainConfig().importance_cap:g}"),
+        (
+            FAILURES,
+            f"The trainer waits {PATIENCE_S:g} s for it, then ends with an error. If it goes on",
+        ),
+        ("how-to/cluster.md", f"If the head does not answer for {PATIENCE_S:g} s, the command ends"),
+        (FAILURES, f"The trainer waits {START_S:g} s for a processor"),
+        (
+            FAILURES,
+            f"A generator that is lost {ORDINAL[MAX_LOSSES + 1]} times in one iteration ends the run",
+        ),
+        ("how-to/asynchronous.md", f"at most by `importance_cap`, which is {TrainConfig().importance_cap:g}"),
     ],
 )
 def test_numbers(page: str, sentence: str) -> None:
@@ -38,7 +45,7 @@ def test_numbers(page: str, sentence: str) -> None:
 
 def test_how_long_a_raylet_that_is_stopped_goes_unnoticed() -> None:
     """Between calls it is looked for `PATIENCE_S`, in a call `STUCK_S` longer, and one look late."""
-    (found,) = re.findall(r"if it is stopped, after (\d+) to (\d+) s", text("cluster.md"))
+    (found,) = re.findall(r"if it is stopped, after (\d+) to (\d+) s", text(FAILURES))
     least, most = map(float, found)
     assert least <= PATIENCE_S
     assert most >= PATIENCE_S + STUCK_S + 4.0 * PAUSE_S
@@ -47,9 +54,9 @@ def test_how_long_a_raylet_that_is_stopped_goes_unnoticed() -> None:
 @pytest.mark.parametrize(
     ("page", "before", "packages"),
     [
-        ("cluster.md", "Each needs the same versions of ", TRAINING_PACKAGES),
-        ("cluster.md", "Computers need the same versions of ", PACKAGES),
-        ("sweep.md", "They need the same versions of ", TRAINING_PACKAGES),
+        ("how-to/cluster.md", "Each needs the same versions of ", TRAINING_PACKAGES),
+        ("how-to/cluster.md", "Computers need the same versions of ", PACKAGES),
+        ("how-to/sweep.md", "They need the same versions of ", TRAINING_PACKAGES),
     ],
 )
 def test_whose_versions_are_compared(page: str, before: str, packages: tuple[str, ...]) -> None:

@@ -215,9 +215,8 @@ def test_scorers_are_of_fine_tuning_apart(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_file_in_the_docs(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "how-to" / "cluster.md").read_text("utf-8")
-    section = page.partition("## Placement")[2].partition("\n## ")[0]
-    (block,) = re.findall(r"^```yaml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "placement.md").read_text("utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     placement = placed(tmp_path, block)
     assert (placement.trainer, placement.count, placement.processors) == ("dgx", 7, 9)
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(Group.model_fields)
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(Group.model_fields)

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: what the generator writes, and that the page in the repository is such a page."""
+"""docs/notes/gpu.md: what the generator writes, and that the page in the repository is such a page."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from benchmarks.measure import BenchmarkResult, WorkloadError, as_text, document
 
 from physai.sdk.base.errors import PhysaiError
 
-PAGE = Path(__file__).parents[4] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[4] / "docs" / "notes" / "gpu.md"
 NOT_MEASURED = BenchmarkResult(name="env_over_raw.go2.4096", unit="1", runs=(), missing="no CUDA device")
 
 

@@ -13,13 +13,15 @@ from physai.sim import friction
 from physai.sim.robots import Robot, load_robot
 from physai.twin.parameters.parameters import Parameter, catalogue, channel, model_fields
 
-DOCS = Path(__file__).parents[4] / "docs" / "explanation" / "calibration.md"
+PAGES = Path(__file__).parents[4] / "docs" / "explanation"
 
 
 @pytest.mark.parametrize("name", ["double_pendulum", "go2", "xl330_pendulum"])
 def test_every_parameter_is_explained(name: str) -> None:
     """By its name; of axes the first or last one."""
-    text = DOCS.read_text()
+    text = "".join(
+        (PAGES / f"{page}.md").read_text() for page in ("calibration", "friction-and-contact", "motors", "twin-sensors")
+    )
     robot = load_robot(name)
     for drive in ("effort", "command"):
         for model in friction.MODELS:

@@ -63,7 +63,7 @@ def test_two_rates_tell_periods_from_seconds(polled: Twin) -> None:
         assert found.identified
         assert found.std < share * truth
         assert abs(found.value - truth) < 4.0 * found.std
-    # docs/explanation/calibration.md
+    # docs/explanation/twin-sensors.md
     assert abs(parameter(polled, AGE).value - 0.002) < 0.0002
     assert abs(parameter(polled, AGE_PERIODS).value - 1.0) < 0.06
     said = dict(motor_rows(polled))["age of positions behind efforts"]

@@ -108,7 +108,7 @@ def test_a_vague_twin_decides_nothing(task: Task) -> None:
 
 @pytest.mark.parametrize(("runs", "rate"), [(3, 1.0), (10, 0.8)])
 def test_fewest_runs_that_decide_on_success(runs: int, rate: float) -> None:
-    """As docs/explanation/calibration.md says."""
+    """As docs/explanation/closed-loop.md says."""
     enough, fewer = (detectable_rate_difference(count, rate, ALONE, POWER) for count in (runs, runs - 1))
     assert enough is not None
     assert enough <= RATE_NEEDED

@@ -168,8 +168,8 @@ def test_a_twin_of_a_robots_file_keeps_its_records_when_moved(tmp_path: Path, tw
 
 
 def test_the_documentation_states_the_rule() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "explanation" / "calibration.md").read_text()
-    section = " ".join(text.partition("## Closed loop")[2].partition("\n## ")[0].split())
+    text = (Path(__file__).parents[4] / "docs" / "explanation" / "closed-loop.md").read_text()
+    section = " ".join(text.split())
     assert TOLERANCE == 0.1
     assert "within a tenth of the commands' root mean square" in section
     assert f"at least {100 * AGREEMENT:.0f} % of the control periods" in section

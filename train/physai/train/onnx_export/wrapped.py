@@ -103,7 +103,7 @@ class _Function(nn.Module):
 def wrap(
     controller: Controller,
     task: Task,
-    folder: Path,
+    folder: str | Path,
     *,
     memory: int = 0,
     name: str = "controller",
@@ -131,7 +131,7 @@ def wrap(
         raise ExportError(f"memory is {memory}; a controller remembers 0 to {MAX_MEMORY} values")
     graph = ControllerGraph(task, controller, memory).eval()
     _try(graph, task, memory)
-    return export_policy(graph, task, folder, provenance={"designed": name}, states=states)
+    return export_policy(graph, task, Path(folder), provenance={"designed": name}, states=states)
 
 
 def _try(graph: ControllerGraph, task: Task, memory: int) -> None:
