@@ -23,7 +23,7 @@ from benchmarks.cluster.cluster_scoring import finetuning
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.cluster.generators.collector import ClusterCollector
 from physai.cluster.generators.executor import Executor
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.compute.ray.cluster import connected
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import save_contract
@@ -92,7 +92,7 @@ def _ray_over_inprocess(report: ProgressCallback, *, iterations: int, rounds: in
     with connected("local", processors=2) as ray:
         for number in range(rounds):
             alone = Trainer(load_task(TASK), CONFIG)
-            executor = RayExecutor(ray, RunTaskSource(task=TASK), CONFIG)
+            executor = RayGenerators(ray, RunTaskSource(task=TASK), CONFIG)
             through = _together(executor, CONFIG, 1)
             order = [alone, through] if number % 2 == 0 else [through, alone]
             rates = {id(trainer): _steps_per_s(trainer, iterations) for trainer in order}
@@ -146,7 +146,7 @@ def _kills(report: ProgressCallback, *, kills: int) -> list[BenchmarkResult]:
     chance = random.Random(0)
     done = iterations = 0
     with connected("local", processors=2) as ray:
-        executor = RayExecutor(ray, RunTaskSource(task=TASK), config)
+        executor = RayGenerators(ray, RunTaskSource(task=TASK), config)
         trainer = _together(executor, config, 2)
         trainer.train_iteration()
         iterations += 1

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from benchmarks.measure import BenchmarkResult, ProgressCallback, WorkloadError
-from physai.cluster.generators.actors import GeneratorActor, Worlds
+from physai.cluster.generators.actors import GeneratorActor, InitialWorlds
 from physai.cluster.generators.async_collector import AsyncCollector
 from physai.cluster.generators.collector import ClusterCollector
 from physai.cluster.generators.generator import RolloutGenerator
 from physai.cluster.generators.launch import chunk_config
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.compute.ray.cluster import connected
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Array, Task, WorldView
@@ -66,7 +66,7 @@ def _late(condition: Any, wait_s: float, view: WorldView) -> Array:
 class WaitingActor(GeneratorActor):
     """Waits as long as the generator of its share is to."""
 
-    def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
+    def build(self, source: RunTaskSource, worlds: InitialWorlds) -> RolloutGenerator:
         """See `GeneratorActor`."""
         if isinstance(source, WaitingSource):
             wait = source.waits_s[worlds.share.first * len(source.waits_s) // worlds.share.all]
@@ -74,11 +74,11 @@ class WaitingActor(GeneratorActor):
         return super().build(source, worlds)
 
 
-class WaitingExecutor(RayExecutor):
+class WaitingExecutor(RayGenerators):
     """Generators whose worlds wait."""
 
     def __init__(self, ray: Any, source: WaitingSource, config: TrainConfig) -> None:
-        """See `RayExecutor`."""
+        """See `RayGenerators`."""
         super().__init__(ray, source, config)
         self._actor = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(WaitingActor)
 

@@ -26,7 +26,7 @@ from benchmarks.measure import BenchmarkResult, ProgressCallback
 from physai.cluster.generators.async_collector import AsyncCollector
 from physai.cluster.generators.batching import Admission
 from physai.cluster.generators.buffering import fill
-from physai.cluster.generators.generator import Arrays, Chunk, Order, RolloutGenerator, pack
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, RolloutGenerator, pack
 from physai.cluster.placement.world_split import shares
 from physai.compute.ray.cluster import connected
 from physai.sim.tasks.registry import load_task
@@ -168,7 +168,7 @@ def measured(name: str, config: TrainConfig, *, iterations: int) -> tuple[np.nda
         chunks: list[Chunk] = []
         times = [time.process_time()]
         for part in parts:
-            chunks.append(part.collect(Order(number, 1.0), weights))
+            chunks.append(part.collect(ChunkRequest(number, 1.0), weights))
             times.append(time.process_time())
         fill(rollout, chunks, learner, metrics=task.metrics)
         advantages(rollout, trainer.gamma, config.gae_lambda)

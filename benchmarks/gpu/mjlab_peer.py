@@ -100,7 +100,7 @@ class Go1:
         """Iterations of mjlab's own preset, without logs."""
         if self._runner is None:
             rl: Any = importlib.import_module("mjlab.rl")
-            worlds = rl.RslRlVecEnvWrapper(self._env, clip_actions=self._agent.clip_actions)
+            worlds = rl.TaskVecEnvWrapper(self._env, clip_actions=self._agent.clip_actions)
             self._runner = rl.MjlabOnPolicyRunner(worlds, asdict(self._agent), None, self._device)
             self._runner.learn(num_learning_iterations=1, init_at_random_ep_len=True)
         self._wait()

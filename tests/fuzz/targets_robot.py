@@ -39,7 +39,7 @@ from physai.deploy_jetson.update.slots.slot_records import (
     SlotEvent,
     SlotFile,
     State,
-    Trial,
+    VersionTrial,
     decode,
     encode,
 )
@@ -61,7 +61,7 @@ def _records() -> Sequence[bytes]:
         ),
         files={"bundle": SlotFile(sha256=HASH, size=3)},
     )  # fmt: skip
-    trial = Trial(slot="a", previous="b", bundle_sha256=HASH, version=3, started=TIME, boot_id="x")
+    trial = VersionTrial(slot="a", previous="b", bundle_sha256=HASH, version=3, started=TIME, boot_id="x")
     state = State(trial=trial, events=(SlotEvent(time=TIME, kind="activated", version=3),), rejected=(HASH,))
     return [encode(marker), encode(state), encode(RobotIdentity(robot="arm")), encode(HealthLimits())]
 

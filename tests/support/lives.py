@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, Command, CommandQueue, Ticket
+from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, Command, CommandQueue, RequestTicket
 from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.loop_result import LoopEnd
 from physai.deploy_jetson.runtime.run_options import RunOptions
@@ -218,7 +218,7 @@ class Life:
         )
         options = RunOptions(root=self.root, service=True, stand_by=stand_by)
         self.standby.wanted = NO_LEVELS if drives_at_once(options, _nothing) else None
-        self.asked: list[Ticket] = []
+        self.asked: list[RequestTicket] = []
 
     @property
     def level(self) -> int:

@@ -115,7 +115,7 @@ class WatchedRuntime:
     def watchdog(self) -> int:
         """Its process id."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        (found,) = (pid for pid in children if b"watchdog.process" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        (found,) = (pid for pid in children if b"watchdog_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
         return int(found)
 
     def freeze(self, duration_us: int) -> None:

@@ -41,7 +41,7 @@ from physai.ros.arguments import require_names
 from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError, record_stop
 from physai.ros.parameters import (
     PARAMETERS,
-    Parameter,
+    NodeParameter,
     ParameterError,
     Value,
     check_change,
@@ -124,7 +124,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         looking = MutuallyExclusiveCallbackGroup()
         self._look = self.create_timer(LOOK_S, self._on_look, callback_group=looking, clock=steady)
 
-    def _declare(self, name: str, parameter: Parameter) -> None:
+    def _declare(self, name: str, parameter: NodeParameter) -> None:
         try:
             self.declare_parameter(name, parameter.default, _descriptor(parameter))
         except ParameterException as error:
@@ -373,7 +373,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
             self.trigger_cleanup()
 
 
-def _descriptor(parameter: Parameter) -> ParameterDescriptor:
+def _descriptor(parameter: NodeParameter) -> ParameterDescriptor:
     bounds: dict[str, Any] = {}
     if isinstance(parameter.default, float):
         bounds["floating_point_range"] = [FloatingPointRange(from_value=parameter.lower, to_value=parameter.upper)]

@@ -20,7 +20,7 @@ class ParameterError(PhysaiError):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class NodeParameter:
     """One parameter."""
 
     default: Value
@@ -40,22 +40,24 @@ NAMES = OptionNames(
 
 DEFAULT_ROOT = os.environ.get("PHYSAI_ROBOT_ROOT") or "/var/lib/physai"
 
-PARAMETERS: Mapping[str, Parameter] = {
-    "root": Parameter(DEFAULT_ROOT, "folder of the robot's slots, see `physai robot setup`"),
-    "binding": Parameter("", "YAML file of topics; empty: the built-in one of the robot"),
-    "rate": Parameter(0.0, "refuse a policy of another rate [Hz]; 0: any", 0.0, 10_000.0),
-    "cpu": Parameter(-1, "core to pin the control loop to; -1: any", -1, 1023),
-    "priority": Parameter(0, "SCHED_FIFO priority of the loop; 0: default scheduling", 0, MAX_PRIORITY),
-    "lock_memory": Parameter(True, "lock the memory of the process (mlockall)"),
-    "heartbeat_s": Parameter(
+PARAMETERS: Mapping[str, NodeParameter] = {
+    "root": NodeParameter(DEFAULT_ROOT, "folder of the robot's slots, see `physai robot setup`"),
+    "binding": NodeParameter("", "YAML file of topics; empty: the built-in one of the robot"),
+    "rate": NodeParameter(0.0, "refuse a policy of another rate [Hz]; 0: any", 0.0, 10_000.0),
+    "cpu": NodeParameter(-1, "core to pin the control loop to; -1: any", -1, 1023),
+    "priority": NodeParameter(0, "SCHED_FIFO priority of the loop; 0: default scheduling", 0, MAX_PRIORITY),
+    "lock_memory": NodeParameter(True, "lock the memory of the process (mlockall)"),
+    "heartbeat_s": NodeParameter(
         0.0, "hold if ~/heartbeat is not called for this long [s]; 0: no heartbeat required", 0.0, 3600.0
     ),
-    "hot_swap": Parameter(True, "swap to policies that are activated while the loop runs"),
-    "unsafe_no_verdict": Parameter(False, "run a policy that was installed without a valid verdict"),
-    "recorder": Parameter("", "folder of the flight recorder; empty: none"),
-    "metrics_port": Parameter(-1, "port for Prometheus on 127.0.0.1; 0: any free one, -1: none", -1, 65535),
-    "activation_timeout_s": Parameter(5.0, "timeout for sound sensor samples at activation [s]", 0.1, 600.0, live=True),
-    "diagnostics_period_s": Parameter(1.0, "period of /diagnostics [s]", 0.1, 60.0, live=True),
+    "hot_swap": NodeParameter(True, "swap to policies that are activated while the loop runs"),
+    "unsafe_no_verdict": NodeParameter(False, "run a policy that was installed without a valid verdict"),
+    "recorder": NodeParameter("", "folder of the flight recorder; empty: none"),
+    "metrics_port": NodeParameter(-1, "port for Prometheus on 127.0.0.1; 0: any free one, -1: none", -1, 65535),
+    "activation_timeout_s": NodeParameter(
+        5.0, "timeout for sound sensor samples at activation [s]", 0.1, 600.0, live=True
+    ),
+    "diagnostics_period_s": NodeParameter(1.0, "period of /diagnostics [s]", 0.1, 60.0, live=True),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from physai.gates.checks.gate import Context
-from physai.gates.execution.store import Store
+from physai.gates.execution.store import BatchStore
 from physai.gates.execution.subject import QUANTISED_FILE, ValidationSubject, stated_preferences
 from physai.gates.execution.workers import play
 from physai.gates.judgement import judge
@@ -52,7 +52,7 @@ class RecordError(PhysaiError):
     """The record of a run is missing, damaged or inconsistent with its verdict."""
 
 
-def write_record(report: Path, store: Store, context: Context, evidence: LatencyEvidence | None) -> None:
+def write_record(report: Path, store: BatchStore, context: Context, evidence: LatencyEvidence | None) -> None:
     """Store the inputs of a finished run with its episodes.
 
     Raises:
@@ -148,7 +148,7 @@ def rederive(
 
 
 @dataclass(frozen=True)
-class _Recorded(Store):
+class _Recorded(BatchStore):
     """Read-only store of a record; every requested batch must exist."""
 
     batches: list[Batch]
@@ -290,7 +290,7 @@ def _draw(batches: Sequence[Batch], count: int | None) -> list[Batch]:
     return unique if count is None else secrets.SystemRandom().sample(unique, min(count, len(unique)))
 
 
-def _replay(subject: ValidationSubject, store: Store, batch: Batch) -> None:
+def _replay(subject: ValidationSubject, store: BatchStore, batch: Batch) -> None:
     recorded, again = store.get(batch), play(subject, batch)
     if recorded is None:
         raise RecordError(f"{store.folder}: a batch is missing")

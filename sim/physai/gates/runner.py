@@ -16,7 +16,7 @@ from physai.gates.checks.robustness import RobustnessGate
 from physai.gates.checks.safety import SafetyGate
 from physai.gates.checks.success import SuccessGate
 from physai.gates.checks.twin import TwinGate
-from physai.gates.execution.store import Store
+from physai.gates.execution.store import BatchStore
 from physai.gates.execution.workers import WorkerResult, make_workers
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.evidence.latency import LatencyEvidence
@@ -97,7 +97,7 @@ def find_all(
     *,
     jobs: int | None,
     progress: ReportProgress,
-    store: Store | None = None,
+    store: BatchStore | None = None,
     ray: str | None = None,
 ) -> dict[str, GateFinding]:
     """Run all gates and return their findings by name, in the order of GATES.
@@ -130,7 +130,7 @@ def find_all(
     else:
         # The twin gate needs no episodes, and its finding shows while the others run.
         run_direct("twin")
-        store = store or Store.open(report, context.subject)
+        store = store or BatchStore.open(report, context.subject)
         workers = make_workers(context.subject, jobs, ray=ray)
         _play_gates(context, [lines[name] for name in PRIORITY], store, workers, lambda: progress(list(lines.values())))
         # Last: busy workers would distort its timing.
@@ -142,7 +142,7 @@ def find_all(
 def _play_gates(
     context: Context,
     lines: list[ProgressLine],
-    store: Store,
+    store: BatchStore,
     made: Workers[Batch, BatchResult],
     on_progress: Callable[[], None],
 ) -> None:
@@ -170,7 +170,7 @@ def _resume_ready(running: list[_RunningGate], scheduler: "_Scheduler") -> bool:
 class _Scheduler:
     """Plays each batch once, however many gates request it."""
 
-    def __init__(self, workers: Workers[Batch, BatchResult], store: Store) -> None:
+    def __init__(self, workers: Workers[Batch, BatchResult], store: BatchStore) -> None:
         self._workers, self._store = workers, store
         self._started: set[str] = set()
         self.results: dict[str, WorkerResult] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ServiceLimits:
     """Limits of one service; a request beyond one is refused and changes nothing."""
 
     body_bytes: int = 64 * 2**20
@@ -49,7 +49,7 @@ class ServiceSettings:
     """What computes the policies of `validate` jobs, as `physai sim validate --device` takes it."""
     ray: str | None = None
     """Ray cluster that runs jobs, see `physai.compute.ray.cluster.connected`; None for processes of this computer."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     log: Path | None = None
     """File of a JSON line per request; `-` is standard error, and None a file in the data folder."""
     tls_cert: Path | None = None

@@ -13,7 +13,7 @@ import numpy as np
 from tests.harness.fault_injection.world import SECOND, Fault, World
 from tests.harness.fixtures.local_robot import LocalRobot
 
-from physai.deploy_jetson.inference.engine import EngineError, Floats
+from physai.deploy_jetson.inference.engine import Floats, InferenceError
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.runtime.health_report import RuntimeHealth
@@ -108,7 +108,7 @@ class FaultyEngine:
         """See `Engine`."""
         world = self._world
         if world.fault is Fault.INFERENCE_RAISES:
-            raise world.random.choice((EngineError("out of memory"), ValueError("shape"), MemoryError()))
+            raise world.random.choice((InferenceError("out of memory"), ValueError("shape"), MemoryError()))
         world.asks_policy(inputs)
         outputs = self._engine.run(inputs)
         if world.fault is Fault.SLOW:

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 
-from physai.deploy_jetson.runtime.commands.queue import MAX_WAITING, Command, CommandError, CommandQueue, Ticket
+from physai.deploy_jetson.runtime.commands.queue import MAX_WAITING, Command, CommandError, CommandQueue, RequestTicket
 
-Heard = Callable[[Command, Ticket | None], None]
+Heard = Callable[[Command, RequestTicket | None], None]
 
 TICKETS = (Command.RESET, Command.START, Command.ACTIVATE)
 STOPS = (Command.STOP, Command.HOLD, Command.DAMP)

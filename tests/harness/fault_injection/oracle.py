@@ -19,7 +19,7 @@ import numpy as np
 from tests.harness.fault_injection.oracle_limits import ROUNDING, STILL_S, Bounds, bounds_of
 from tests.harness.fault_injection.oracle_report import OracleReport
 
-from physai.deploy_jetson.runtime.commands.queue import MAX_WAITING, Command, Ticket
+from physai.deploy_jetson.runtime.commands.queue import MAX_WAITING, Command, RequestTicket
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import ANSWERS, GuardState, RequestAnswer
 from physai.sdk.transport.protocol import Array
@@ -55,7 +55,7 @@ class TickSeen:
 class _Asked:
     """A request without an answer so far."""
 
-    ticket: Ticket
+    ticket: RequestTicket
     made: int
     ticks: int = 0
 
@@ -109,7 +109,7 @@ class CommandOracle:
         self._leaves = self._broken = False
         self._unmeasured = 0
 
-    def requested(self, command: Command, ticket: Ticket | None) -> None:
+    def requested(self, command: Command, ticket: RequestTicket | None) -> None:
         """A request was accepted."""
         self._clock += 1
         if ticket is not None:

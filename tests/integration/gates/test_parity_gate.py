@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.gates.checks.parity import GoldenError, ParityGate, probe_inputs, read_golden
+from physai.gates.checks.parity import GoldenStatesError, ParityGate, probe_inputs, read_golden
 from physai.gates.execution.subject import QUANTISED_FILE
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE
@@ -53,14 +53,14 @@ def test_golden_files_that_are_none_are_refused(task: Task, write_policy: Callab
     policy = OnnxPolicy.load(path)
     data = (path.parent / GOLDEN_FILE).read_bytes()
     assert set(read_golden(data, policy.header)) == {"joint_pos", "joint_vel", "joint_effort_target"}
-    with pytest.raises(GoldenError, match="damaged"):
+    with pytest.raises(GoldenStatesError, match="damaged"):
         read_golden(data[: len(data) // 2], policy.header)
     np.savez(path.parent / "other.npz", joint_pos=np.zeros((3, 1), np.float32))
-    with pytest.raises(GoldenError, match="holds joint_pos; the graph has joint_pos, joint_vel"):
+    with pytest.raises(GoldenStatesError, match="holds joint_pos; the graph has joint_pos, joint_vel"):
         read_golden((path.parent / "other.npz").read_bytes(), policy.header)
     shapes = {"joint_pos": (3, 2), "joint_vel": (3, 1), "joint_effort_target": (3, 1)}
     np.savez(path.parent / "wide.npz", **{n: np.zeros(s, np.float32) for n, s in shapes.items()})  # pyright: ignore[reportArgumentType]
-    with pytest.raises(GoldenError, match=r"'joint_pos' has shape \(3, 2\), expected \(3, 1\)"):
+    with pytest.raises(GoldenStatesError, match=r"'joint_pos' has shape \(3, 2\), expected \(3, 1\)"):
         read_golden((path.parent / "wide.npz").read_bytes(), policy.header)
 
 

@@ -16,7 +16,7 @@ from physai.compute.ray.ray_pool import RayWorkers
 from physai.gates import runner
 from physai.gates.checks.gate import Context, GateFinding
 from physai.gates.execution import workers
-from physai.gates.execution.store import FOLDER, Store
+from physai.gates.execution.store import FOLDER, BatchStore
 from physai.gates.execution.subject import ValidationSubject
 from physai.gates.judgement import WOULD_PASS, judge
 from physai.gates.runner import GATES, ProgressLine, ReportProgress, all_gates, find_all
@@ -257,18 +257,18 @@ def test_a_run_that_was_killed_goes_on_where_it_was(
 def test_what_was_played_for_another_policy_is_forgotten(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
     context = bench.context(write_policy())
     batch = context.batch(0, context.conditions["calibrated"], count=8)
-    store = Store.open(tmp_path, context.subject)
+    store = BatchStore.open(tmp_path, context.subject)
     played = workers.play(context.subject, batch)
     store.put(batch, played)
-    assert Store.open(tmp_path, context.subject).resumed == 1
-    again = Store.open(tmp_path, context.subject).get(batch)
+    assert BatchStore.open(tmp_path, context.subject).resumed == 1
+    again = BatchStore.open(tmp_path, context.subject).get(batch)
     assert again is not None
     assert again.to_bytes() == played.to_bytes()
     (file,) = (tmp_path / FOLDER).glob("*.npz")
     file.write_bytes(file.read_bytes()[:-10])
     assert store.get(batch) is None
     other = bench.subject(write_policy("other", stiffness=11.0))
-    assert Store.open(tmp_path, other).resumed == 0
+    assert BatchStore.open(tmp_path, other).resumed == 0
 
 
 def test_progress_is_told_gate_by_gate(bench: Any, write_policy: Writer, tmp_path: Path) -> None:

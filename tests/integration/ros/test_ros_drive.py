@@ -12,7 +12,7 @@ from tests.harness.fixtures.sample import SampleSigners
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, Ticket
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, RequestTicket
 from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.stop.stop_records import RECORD_FILE
@@ -185,7 +185,7 @@ def test_whoever_brakes_takes_an_activation_back(
     queue, asked = drive.runtime.commands, threading.Event()
     put = queue.put
 
-    def note(one: Command) -> Ticket | None:
+    def note(one: Command) -> RequestTicket | None:
         ticket = put(one)
         if one is Command.ACTIVATE:
             asked.set()

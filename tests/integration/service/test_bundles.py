@@ -16,7 +16,7 @@ from physai.sdk.bundle.manifest import ManifestFacts, pack, read_bundle
 from physai.service import ServiceClient, ServiceError
 from physai.service.auth.tokens import TokenStore
 from physai.service.database.engine import open_database
-from physai.service.database.tables import Base
+from physai.service.database.tables import ServiceTable
 from physai.service.serving.process import ServiceProcess
 from physai.service.settings import default_database
 
@@ -78,7 +78,7 @@ def get(served: Served, path: str = "") -> Any:
 def test_the_migrations_make_the_tables(served: Served, database: str | None) -> None:
     engine = open_database(database or default_database(served[0].data))
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), ServiceTable.metadata) == []
 
 
 @pytest.mark.slow

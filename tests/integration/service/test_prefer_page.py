@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.support.chromium import Browser, chromium, needs_chromium
 
 from physai.rlhf.answers.answers import Answer, Pair
-from physai.rlhf.answers.segment import Layout, Segment
+from physai.rlhf.answers.segment import Segment, SegmentLayout
 from physai.rlhf.answers.store import PreferenceStore
 from physai.sdk.cli.main import main
 from physai.service.auth.tokens import Scope, TokenStore
@@ -33,7 +33,7 @@ KEYS = {Keys.ARROW_LEFT: "left", Keys.ARROW_RIGHT: "right", Keys.ARROW_UP: "equa
 def cartpole_database(path: Path) -> PreferenceStore:
     """Segments in which the pole turns at another speed each; the reward is that speed."""
     task = load_task("cartpole-swingup")
-    layout = Layout(
+    layout = SegmentLayout(
         task=task.name,
         fingerprint=task.contract.fingerprint,
         step_dt=0.04,

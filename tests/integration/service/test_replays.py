@@ -9,7 +9,7 @@ import pytest
 from tests.support.service import trained_policy
 
 from physai.service.serving.process import ServiceProcess, running_service
-from physai.service.view.replay import Replay
+from physai.service.view.replay import ReplayedMotions
 from physai.sim.playback.recordings.recording_reader import Recording, read_recording
 from physai.sim.tasks.registry import load_task
 
@@ -41,7 +41,7 @@ def test_two_policies_meet_the_same_world_and_are_shown_in_step(service: Service
     assert one.seed == two.seed
     assert np.array_equal(one.qpos[0], two.qpos[0])
     assert not np.array_equal(one.qpos[-1], two.qpos[-1])
-    replay = Replay(load_task("cartpole-swingup").model, ["A", "B"], recordings)
+    replay = ReplayedMotions(load_task("cartpole-swingup").model, ["A", "B"], recordings)
     for step in (0, 1, 37):
         # A little later than the moment, because times are rounded to nanoseconds.
         shown = replay.at(float(one.time_s[step]) + 1e-6)

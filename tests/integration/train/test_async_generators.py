@@ -16,9 +16,9 @@ from tests.support.ray_nodes import ray_nodes
 
 from physai.cluster.generators import ray_executor
 from physai.cluster.generators.async_collector import AsyncCollector
-from physai.cluster.generators.generator import Order, RolloutGenerator, pack
+from physai.cluster.generators.generator import ChunkRequest, RolloutGenerator, pack
 from physai.cluster.generators.launch import chunk_config
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.cluster.placement.world_split import equal_shares
 from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
@@ -44,7 +44,7 @@ class Training:
     def __init__(self, ray: Any) -> None:
         torch.set_num_threads(1)
         self.task = load_task("cartpole-swingup")
-        self.executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), chunk_config(CONFIG))
+        self.executor = RayGenerators(ray, RunTaskSource(task="cartpole-swingup"), chunk_config(CONFIG))
 
         def source(learner: Any) -> AsyncCollector:
             return AsyncCollector(self.task, CONFIG, learner, self.executor, generators=2, background=True)
@@ -75,7 +75,7 @@ class Training:
         for which, (share, worlds) in enumerate(equal_shares(CONFIG.num_envs, 2)):
             alone = RolloutGenerator(self.task, chunk_config(CONFIG), share, worlds, num_threads=1, state=None)
             for number in range(learned[which]):
-                alone.collect(Order(number, 1.0), pack(self.trainer.learner))
+                alone.collect(ChunkRequest(number, 1.0), pack(self.trainer.learner))
             assert alone.state["generator"].tolist() == self.collector._learned[which]["generator"].tolist()
 
 

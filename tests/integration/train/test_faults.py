@@ -20,7 +20,7 @@ from tests.support.ray_nodes import RayNodes, processes_of_session, ray_nodes
 
 from physai.cluster.generators import ray_executor
 from physai.cluster.generators.collector import ClusterCollector
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
@@ -59,7 +59,7 @@ class Training:
     def __init__(self, ray: Any) -> None:
         torch.set_num_threads(1)
         task = load_task(TASK)
-        self.executor = RayExecutor(ray, RunTaskSource(task=TASK), CONFIG)
+        self.executor = RayGenerators(ray, RunTaskSource(task=TASK), CONFIG)
 
         def source(learner: Any) -> ClusterCollector:
             return ClusterCollector(task, CONFIG, learner, self.executor, generators=GENERATORS)

@@ -17,11 +17,11 @@ from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
 from physai.cluster.generators import scoring
 from physai.cluster.generators.collector import ClusterCollector
-from physai.cluster.generators.generator import Order, RolloutGenerator, pack
+from physai.cluster.generators.generator import ChunkRequest, RolloutGenerator, pack
 from physai.cluster.generators.launch import scored_generators
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.cluster.generators.scoring import ScoringActors
-from physai.cluster.placement.placement import Group, Placement, Seat
+from physai.cluster.placement.placement import Placement, PlacementGroup, Seat
 from physai.compute.ray.cluster import ClusterError, connected
 from physai.rlhf.finetune.kl_penalty import Leash, LeashedCollector
 from physai.rlhf.reward_model.ensemble import RewardEnsemble
@@ -67,9 +67,11 @@ def left(trainer: Trainer, collector: LeashedCollector) -> list[Any]:
 
 
 @contextmanager
-def apart(ray: Any, seats: tuple[Seat, ...]) -> Generator[tuple[Trainer, LeashedCollector, RayExecutor, ScoringActors]]:
+def apart(
+    ray: Any, seats: tuple[Seat, ...]
+) -> Generator[tuple[Trainer, LeashedCollector, RayGenerators, ScoringActors]]:
     """Fine-tuning with two generators, and scorers of their own."""
-    executor, scorers = RayExecutor(ray, SOURCE, CONFIG), ScoringActors(ray, seats=seats)
+    executor, scorers = RayGenerators(ray, SOURCE, CONFIG), ScoringActors(ray, seats=seats)
     try:
         yield (
             *finetuning(lambda own: ClusterCollector(TASK, CONFIG, own, executor, generators=2, scorers=scorers)),
@@ -123,7 +125,7 @@ def test_a_scorer_whose_node_dies_goes_on_elsewhere(cluster: RayNodes) -> None:
     rack = cluster.start(cpus=1, name="rack")
     cluster.await_all()
     torch.set_num_threads(1)
-    placement = Placement(generators=(Group(number=2),), scorers=(Group(number=1, node="rack"),))
+    placement = Placement(generators=(PlacementGroup(number=2),), scorers=(PlacementGroup(number=1, node="rack"),))
     make = scored_generators(
         TASK,
         SOURCE,
@@ -167,7 +169,7 @@ def test_a_scorer_that_keeps_dying_or_fails_ends_the_run_with_the_way_out(cluste
 
     own = build_learner(TASK, CONFIG)
     generator = RolloutGenerator(TASK, CONFIG, Share(0, 40), 40, num_threads=1, state=None)
-    chunk = generator.collect(Order(0, 1.0), pack(own))
+    chunk = generator.collect(ChunkRequest(0, 1.0), pack(own))
     with connected(cluster.address, processors=1) as ray:
         for dies, says in (
             (True, "scorer 0 was lost 6 times in a row, at last: .*; see `ray logs` for its output, then start again"),

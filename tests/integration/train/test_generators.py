@@ -14,7 +14,7 @@ import torch
 
 from physai.cluster.generators import ray_executor
 from physai.cluster.generators.collector import ClusterCollector
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.compute.ray import cluster
 from physai.compute.ray.cluster import connected
 from physai.sdk.cli.main import main
@@ -54,7 +54,7 @@ def test_an_actor_that_dies_or_stalls_changes_no_weight(
     for _ in range(4):
         alone.train_iteration()
     with connected("local", processors=2) as ray:
-        executor = RayExecutor(ray, RunTaskSource(task="cartpole-swingup"), CONFIG)
+        executor = RayGenerators(ray, RunTaskSource(task="cartpole-swingup"), CONFIG)
         together = Trainer(
             task, CONFIG, source=lambda learner: ClusterCollector(task, CONFIG, learner, executor, generators=2)
         )

@@ -12,7 +12,7 @@ from tests.support.patience import until
 from tests.support.ray_nodes import RayNodes, alive, ray_nodes
 
 from physai.cluster.generators.launch import generators_of
-from physai.cluster.placement.placement import Group, Placement, read_placement
+from physai.cluster.placement.placement import Placement, PlacementGroup, read_placement
 from physai.sdk.cli.main import main
 from physai.train.runners.runner import Trainer
 from physai.train.runs.run_config import RunTaskSource
@@ -91,7 +91,7 @@ def test_a_generator_whose_node_dies_goes_on_elsewhere(cluster: RayNodes) -> Non
     spare = cluster.start(cpus=1, name="spare")
     cluster.await_all()
     alone = Trainer(TASK, CONFIG)
-    placement = Placement(generators=(Group(number=1, colocated=True), Group(number=1, node="spare")))
+    placement = Placement(generators=(PlacementGroup(number=1, colocated=True), PlacementGroup(number=1, node="spare")))
     with ExitStack() as stack:
         together, ray = started(cluster, placement, stack)
         together.train_iteration()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from physai.cluster.sweep.folder import Base, SweepFolder, Trial
+from physai.cluster.sweep.folder import SweepBase, SweepFolder, SweepTrial
 from physai.cluster.sweep.plan import load_sweep
 from physai.compute.ray.cluster import connected
 from physai.sdk.base.formats.canonical import sha256_hex
@@ -163,7 +163,7 @@ def make_task():
 """
 
 
-def stopped_sweep(folder: Path, base: Base) -> SweepFolder:
+def stopped_sweep(folder: Path, base: SweepBase) -> SweepFolder:
     """A sweep whose trials have all been stopped, so that continuing it trains nothing."""
     sweep = SweepFolder.new(folder, base, load_sweep(Path(sweep_file(folder.parent))))
     for trial in sweep.trials:
@@ -177,7 +177,7 @@ def test_a_run_folder_that_only_the_sweep_names_is_not_run(tmp_path: Path, capsy
     words = [str(tmp_path / "task.py"), "--out", str(tmp_path / "run"), *OPTIONS, "--iterations", "1"]
     assert main(["train", *words]) == 0
     executed = tmp_path / "run" / "task" / "source" / "executed"
-    sweep = stopped_sweep(tmp_path / "sweep", Base(task=str(tmp_path / "run")))
+    sweep = stopped_sweep(tmp_path / "sweep", SweepBase(task=str(tmp_path / "run")))
     assert main(["sweep", "--resume", str(sweep.path)]) == 2
     assert "no file is opened because another file names it" in capsys.readouterr().err
     assert not executed.exists()
@@ -193,13 +193,13 @@ def test_a_continued_sweep_runs_the_file_that_was_named_and_compared(
     recorded, named = tmp_path / "recorded.py", tmp_path / "named.py"
     named.write_text(TASK_FILE)
     recorded.write_text("raise SystemExit('another file')")
-    base = Base(task=str(recorded), hashes={"task": sha256_hex(named.read_bytes())})
+    base = SweepBase(task=str(recorded), hashes={"task": sha256_hex(named.read_bytes())})
     sweep = stopped_sweep(tmp_path / "sweep", base)
     found: list[str] = []
 
     def note(folder: SweepFolder, words: Any, **_: Any) -> bool:
         for trial in folder.trials:
-            assert isinstance(trial, Trial)
+            assert isinstance(trial, SweepTrial)
             found.extend(word for half in words(trial) for word in half if word.endswith(".py"))
         return True
 

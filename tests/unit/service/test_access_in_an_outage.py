@@ -12,13 +12,13 @@ from physai.service.auth.access import CACHE_S, Access, Identity
 from physai.service.auth.tokens import TokenStore
 from physai.service.database.engine import open_database
 from physai.service.problems import ProblemError
-from physai.service.settings import Limits
+from physai.service.settings import ServiceLimits
 
 
 def test_sessions_go_on_while_the_database_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_database(f"sqlite:///{tmp_path}/service.db")
     tokens = TokenStore(engine)
-    access = Access(tokens, loopback=True, limits=Limits())
+    access = Access(tokens, loopback=True, limits=ServiceLimits())
     assert not access.required
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE tokens RENAME TO elsewhere"))
@@ -27,7 +27,7 @@ def test_sessions_go_on_while_the_database_is_away(tmp_path: Path, monkeypatch: 
     later = time.monotonic() + CACHE_S + 1.0
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert not access.required
-    fresh = Access(tokens, loopback=True, limits=Limits())
+    fresh = Access(tokens, loopback=True, limits=ServiceLimits())
     for _ in range(2):
         with pytest.raises(OperationalError):
             _ = fresh.required
@@ -39,7 +39,7 @@ def test_a_token_that_was_known_before_is_known_while_the_database_is_away(
     engine = open_database(f"sqlite:///{tmp_path}/service.db")
     tokens = TokenStore(engine)
     token = tokens.create("ci", "run")
-    access = Access(tokens, loopback=False, limits=Limits())
+    access = Access(tokens, loopback=False, limits=ServiceLimits())
     assert access.identify(request(token)) == Identity("ci", "run")
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE tokens RENAME TO elsewhere"))

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from physai.service.database.engine import open_database
 from physai.service.registry import installations as module
-from physai.service.registry.installations import KEPT_PER_UNIT, Installations, Outcome, Report
+from physai.service.registry.installations import KEPT_PER_UNIT, InstallationReport, Installations, Outcome
 
 
 @pytest.fixture
@@ -15,11 +15,11 @@ def installations(tmp_path: Path) -> Installations:
     return Installations(open_database(f"sqlite:///{tmp_path}/service.db"))
 
 
-def report(unit: str, version: int, outcome: Outcome, reason: str = "") -> Report:
+def report(unit: str, version: int, outcome: Outcome, reason: str = "") -> InstallationReport:
     """A report about bundle number `version`."""
     digest = f"{version:064x}"
     facts = {"bundle": digest, "policy": digest, "task": "reach", "version": version}
-    return Report.model_validate({**facts, "unit": unit, "outcome": outcome, "reason": reason})
+    return InstallationReport.model_validate({**facts, "unit": unit, "outcome": outcome, "reason": reason})
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_units_without_a_report_for_longest_go_first(
 )
 def test_what_is_no_report(change: dict[str, object]) -> None:
     valid = report("[::1]:2222", 1, "failed", "no route to host").model_dump()
-    assert Report.model_validate(valid).model_dump() == valid
+    assert InstallationReport.model_validate(valid).model_dump() == valid
     with pytest.raises(ValidationError):
-        Report.model_validate(valid | change)
+        InstallationReport.model_validate(valid | change)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from physai.service.database.engine import open_database
 from physai.service.jobs import queue as queue_module
-from physai.service.jobs.queue import ENDED, MAX_CRASHES, Artefact, Claim, JobQueue, Line
+from physai.service.jobs.queue import ENDED, MAX_CRASHES, Artefact, ClaimedJob, JobQueue, Line
 from physai.service.problems import ProblemError
 
 
@@ -23,7 +23,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._folder = TemporaryDirectory()
         self.queue = JobQueue(open_database(f"sqlite:///{self._folder.name}/queue.db"))
         self.jobs: list[str] = []
-        self.claims: list[Claim] = []
+        self.claims: list[ClaimedJob] = []
         self.holder: dict[str, int] = {}
         """Attempt that may end a job."""
         self.ends: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.holder[claim.job_id] = claim.attempt
             self.claims.append(claim)
 
-    def _holds(self, claim: Claim) -> bool:
+    def _holds(self, claim: ClaimedJob) -> bool:
         running = self.queue.get(claim.job_id)["state"] == "running"
         return running and self.holder[claim.job_id] == claim.attempt
 

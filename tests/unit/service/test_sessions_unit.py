@@ -13,7 +13,7 @@ from physai.service.problems import ProblemError
 from physai.service.sessions.manager import SessionManager
 from physai.service.sessions.session import Session
 from physai.service.sessions.worlds import TargetWorlds, WorldsOptions
-from physai.service.settings import Limits
+from physai.service.settings import ServiceLimits
 
 TASK = "cartpole-swingup"
 EFFORT = "joint_effort_target"
@@ -24,7 +24,7 @@ def step(worlds: int = 1, value: float = 0.0) -> dict[str, Any]:
 
 
 def test_places_are_limited() -> None:
-    manager = SessionManager(Limits(sessions=2, total_worlds=5))
+    manager = SessionManager(ServiceLimits(sessions=2, total_worlds=5))
     first = manager.create(WorldsOptions(task=TASK, worlds=3))
     with pytest.raises(ProblemError, match="3 more worlds exceed the limit of 5, of which 3 are in use"):
         manager.create(WorldsOptions(task=TASK, worlds=3))
@@ -36,7 +36,7 @@ def test_places_are_limited() -> None:
 
 
 def test_a_failed_creation_gives_its_place_back() -> None:
-    manager = SessionManager(Limits(sessions=1))
+    manager = SessionManager(ServiceLimits(sessions=1))
     for _ in range(3):
         with pytest.raises(ProblemError, match="no task named"):
             manager.create(WorldsOptions(task="none"))
@@ -65,7 +65,7 @@ def moved(session: Session, *, unused_s: float, lost_s: float | None) -> None:
     ],
 )
 def test_what_is_reaped(unused_s: float, lost_s: float | None, connections: int, reaped: bool) -> None:
-    manager = SessionManager(Limits(idle_s=600.0, resume_s=60.0))
+    manager = SessionManager(ServiceLimits(idle_s=600.0, resume_s=60.0))
     session = manager.create(WorldsOptions(task=TASK))
     moved(session, unused_s=unused_s, lost_s=lost_s)
     session.connections = connections
@@ -78,7 +78,7 @@ def test_what_is_reaped(unused_s: float, lost_s: float | None, connections: int,
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from(["step", "again", "bad", "bad again", "reset", "snapshot"]), max_size=12))
 def test_repeated_requests_change_nothing(operations: list[str]) -> None:
-    session = Session("0", WorldsOptions(task=TASK), TargetWorlds(WorldsOptions(task=TASK)), Limits())
+    session = Session("0", WorldsOptions(task=TASK), TargetWorlds(WorldsOptions(task=TASK)), ServiceLimits())
     plain = TargetWorlds(WorldsOptions(task=TASK))
     sequence, steps, last = 0, 0, None
     requests: Mapping[str, dict[str, Any]] = {
@@ -113,7 +113,7 @@ def answer(session: Session, message: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def test_old_snapshots_make_room() -> None:
-    session = Session("0", WorldsOptions(task=TASK), TargetWorlds(WorldsOptions(task=TASK)), Limits(snapshots=2))
+    session = Session("0", WorldsOptions(task=TASK), TargetWorlds(WorldsOptions(task=TASK)), ServiceLimits(snapshots=2))
     names = [session.handle({"op": "snapshot"})["snapshot"] for _ in range(3)]
     with pytest.raises(ProblemError, match=f"snapshot '{names[0]}' is not kept here"):
         session.handle({"op": "restore", "snapshot": names[0]})
@@ -137,7 +137,7 @@ def test_old_snapshots_make_room() -> None:
     ],
 )
 def test_bad_messages(message: dict[str, Any], problem: str) -> None:
-    session = Session("0", WorldsOptions(task=TASK), TargetWorlds(WorldsOptions(task=TASK)), Limits())
+    session = Session("0", WorldsOptions(task=TASK), TargetWorlds(WorldsOptions(task=TASK)), ServiceLimits())
     with pytest.raises(ProblemError, match=problem):
         session.handle(message)
     assert session.steps == 0

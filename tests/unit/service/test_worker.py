@@ -11,7 +11,7 @@ from tests.support.patience import until
 from physai.service.database.engine import open_database
 from physai.service.jobs import worker as worker_module
 from physai.service.jobs.child import EXIT_FILE
-from physai.service.jobs.queue import Claim, JobQueue, Line
+from physai.service.jobs.queue import ClaimedJob, JobQueue, Line
 from physai.service.jobs.worker import JOB_FILE, Unsaid, Worker
 from physai.service.problems import ProblemError
 from physai.service.registry.blobs import BlobStore
@@ -22,7 +22,7 @@ class Unmounted(JobQueue):
 
     data: Path
 
-    def claim(self, worker: str, *, silent: bool = True) -> Claim | None:
+    def claim(self, worker: str, *, silent: bool = True) -> ClaimedJob | None:
         claim = super().claim(worker, silent=silent)
         if claim is not None:
             self.data.rename(self.data.with_name("gone"))
@@ -68,7 +68,7 @@ def test_lines_of_a_lost_answer_are_said_once(data: Path) -> None:
     class Losing(JobQueue):
         lose = True
 
-        def report(self, claim: Claim, lines: "list[Line]", *, again: bool = False) -> bool | None:  # type: ignore[override]
+        def report(self, claim: ClaimedJob, lines: "list[Line]", *, again: bool = False) -> bool | None:  # type: ignore[override]
             answer = super().report(claim, lines, again=again)
             if self.lose:
                 raise OperationalError("COMMIT", {}, Exception("server closed the connection"))
@@ -104,13 +104,13 @@ def test_a_folder_of_another_job_of_the_same_name_is_moved_aside(data: Path) -> 
     blobs = BlobStore(data / "blobs")
     worker = Worker(JobQueue(open_database(f"sqlite:///{data.parent}/service.db")), blobs, data / "jobs", "here:1")
     name = "0123456789abcdef"
-    before = Claim(name, 1, "play", {"policy": blobs.put(b"a policy")})
+    before = ClaimedJob(name, 1, "play", {"policy": blobs.put(b"a policy")})
     folder = data / "jobs" / name
     worker._prepare(before, folder)  # pyright: ignore[reportPrivateUsage]
     (folder / EXIT_FILE).write_text('{"code": 0}')
     worker._prepare(before, folder)  # pyright: ignore[reportPrivateUsage]
     assert (folder / EXIT_FILE).exists(), "the same job goes on"
-    worker._prepare(Claim(name, 1, "train", {"task": "cartpole-swingup"}), folder)  # pyright: ignore[reportPrivateUsage]
+    worker._prepare(ClaimedJob(name, 1, "train", {"task": "cartpole-swingup"}), folder)  # pyright: ignore[reportPrivateUsage]
     assert not (folder / EXIT_FILE).exists()
     (aside,) = data.glob("jobs/*.other")
     assert (aside / EXIT_FILE).exists()

@@ -4,7 +4,7 @@ import sys
 
 from physai.deploy_jetson.update.agent.status import DoctorCheck, SlotStatus, Status
 from physai.deploy_jetson.update.slots.health import HealthFinding
-from physai.deploy_jetson.update.slots.slot_records import SlotEvent, Trial
+from physai.deploy_jetson.update.slots.slot_records import SlotEvent, VersionTrial
 from physai.sdk.base.terminal import printable, styled, table
 
 SHOWN_EVENTS = 8
@@ -44,7 +44,7 @@ def _row(slot: SlotStatus, status: Status) -> tuple[str, ...]:
     return (slot.slot, state, str(marker.version), marker.task, runs, verdict, marker.bundle_sha256[:12])
 
 
-def _trial(trial: Trial, health: HealthFinding | None) -> str:
+def _trial(trial: VersionTrial, health: HealthFinding | None) -> str:
     text = "no counters" if health is None else f"{health.health.value}, {health.reason} ({health.progress:.0%})"
     back = "no policy" if trial.previous is None else f"slot {trial.previous}"
     return f"on trial since {trial.started}: version {trial.version}, else {back}; {printable(text)}"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from physai.deploy_jetson.inference.engine import EngineError, InferenceEngine
+from physai.deploy_jetson.inference.engine import InferenceEngine, InferenceError
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 
 Backend = Literal["onnxruntime", "tensorrt"]
@@ -51,7 +51,7 @@ def build(data: bytes, reference: OnnxEngine, *, source: str, choice: BackendCho
     if choice == "onnxruntime" or (choice == "auto" and not has_tensorrt()):
         return Built("onnxruntime", reference)
     if not has_tensorrt():
-        raise EngineError("TensorRT or its GPU is missing; TensorRT comes with JetPack (python3-libnvinfer)")
+        raise InferenceError("TensorRT or its GPU is missing; TensorRT comes with JetPack (python3-libnvinfer)")
     from physai.deploy_jetson.inference.tensorrt import TensorRtEngine, plan_key
     from physai.sdk.onnx.tensorrt_build import build_engine
 
@@ -70,13 +70,13 @@ def load(data: bytes, plan: bytes | None, key: str | None, *, source: str) -> In
     if plan is None:
         return reference
     if not has_tensorrt():
-        raise EngineError(f"{source} was installed as a TensorRT engine, but TensorRT or its GPU is gone")
+        raise InferenceError(f"{source} was installed as a TensorRT engine, but TensorRT or its GPU is gone")
     from physai.deploy_jetson.inference.tensorrt import TensorRtEngine, plan_key
 
     actual = plan_key(data)
     # An engine of another TensorRT, driver or GPU may load and compute wrong actions without an error.
     if actual != key:
-        raise EngineError(
+        raise InferenceError(
             f"the engine of {source} was built with another TensorRT, driver or GPU than this machine has now (key "
             f"{(key or 'none')[:12]}, now {actual[:12]}); a wrong one may compute wrong actions silently: install the "
             "bundle again"

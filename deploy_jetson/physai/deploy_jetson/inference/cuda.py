@@ -7,7 +7,7 @@ import ctypes
 from functools import cache
 from typing import Any
 
-from physai.deploy_jetson.inference.engine import EngineError
+from physai.deploy_jetson.inference.engine import InferenceError
 
 _LIBRARIES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12")
 # Larger than cudaDeviceProp of any version, which starts with the name in 256 characters.
@@ -31,12 +31,12 @@ def _library() -> Any:
 def _call(name: str, *arguments: Any) -> None:
     library = _library()
     if library is None:
-        raise EngineError(f"the CUDA runtime is missing: none of {', '.join(_LIBRARIES)} can be loaded")
+        raise InferenceError(f"the CUDA runtime is missing: none of {', '.join(_LIBRARIES)} can be loaded")
     code = getattr(library, name)(*arguments)
     if code != 0:
         # ctypes assumes int, which cuts a 64-bit pointer.
         library.cudaGetErrorString.restype = ctypes.c_char_p
-        raise EngineError(f"{name} failed: {library.cudaGetErrorString(code).decode()} ({code})")
+        raise InferenceError(f"{name} failed: {library.cudaGetErrorString(code).decode()} ({code})")
 
 
 def _query(name: str, *arguments: int) -> str:
@@ -54,7 +54,7 @@ def device_name() -> str | None:
     for function in ("cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"):
         try:
             _call(function, properties, 0)
-        except (EngineError, AttributeError):
+        except (InferenceError, AttributeError):
             continue
         return properties.raw[:256].partition(b"\0")[0].decode("ascii", "replace")
     return None

@@ -12,7 +12,7 @@ from physai.sdk.policy.header import PolicyHeader
 Floats = npt.NDArray[np.float32]
 
 
-class EngineError(PhysaiError):
+class InferenceError(PhysaiError):
     """A policy cannot be loaded or run on this machine."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from physai.deploy_jetson.inference.engine import EngineError, InferenceEngine
+from physai.deploy_jetson.inference.engine import InferenceEngine, InferenceError
 from physai.sdk.policy.golden import Golden
 from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 
@@ -16,7 +16,7 @@ TICKS = 500
 REPORT_TICKS = 50
 
 
-class LatencyError(EngineError):
+class LatencyError(InferenceError):
     """A policy is too slow for its contract's deadline on this machine."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import onnxruntime
 
-from physai.deploy_jetson.inference.engine import EngineError, Floats
+from physai.deploy_jetson.inference.engine import Floats, InferenceError
 from physai.sdk.onnx.session import first_line, open_session
 
 
@@ -36,4 +36,4 @@ class OnnxEngine:
         try:
             return dict(zip(self._outputs, self._session.run(None, dict(inputs)), strict=True))
         except Exception as error:
-            raise EngineError(f"{self._source}: onnxruntime cannot compute it: {first_line(error)}") from error
+            raise InferenceError(f"{self._source}: onnxruntime cannot compute it: {first_line(error)}") from error

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from physai.deploy_jetson.inference import cuda
-from physai.deploy_jetson.inference.engine import EngineError, Floats
+from physai.deploy_jetson.inference.engine import Floats, InferenceError
 from physai.sdk.onnx.tensorrt_build import WORKSPACE_BYTES, find_tensorrt
 from physai.sdk.policy.header import PolicyHeader
 
@@ -68,7 +68,7 @@ class TensorRtEngine:
         self._runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
-            raise EngineError(f"TensorRT {trt.__version__} cannot load the engine; install the bundle again")
+            raise InferenceError(f"TensorRT {trt.__version__} cannot load the engine; install the bundle again")
         self._context = self._engine.create_execution_context()
         self._stream = cuda.CudaStream()
         self._host: dict[str, Floats] = {}
@@ -77,7 +77,7 @@ class TensorRtEngine:
         tensors = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
         # A plan of another policy would be read at wrong addresses.
         if tensors != set(sizes):
-            raise EngineError(f"the engine has the tensors {sorted(tensors)}, its policy {sorted(sizes)}")
+            raise InferenceError(f"the engine has the tensors {sorted(tensors)}, its policy {sorted(sizes)}")
         for name, size in sizes.items():
             self._host[name] = np.zeros((1, size), np.float32)
             self._device[name] = self._stream.allocate(self._host[name].nbytes)
@@ -98,7 +98,7 @@ class TensorRtEngine:
             host[:] = inputs[name]
             self._stream.upload(self._device[name], host.ctypes.data, host.nbytes)
         if not self._context.execute_async_v3(self._stream.handle):
-            raise EngineError("TensorRT could not start the computation")
+            raise InferenceError("TensorRT could not start the computation")
         for name in self.header.outputs:
             host = self._host[name]
             self._stream.download(host.ctypes.data, self._device[name], host.nbytes)

@@ -27,7 +27,7 @@ ROUNDING = 1e-5
 Arrays = dict[str, Array]
 
 
-class GoldenError(PolicyError):
+class GoldenStatesError(PolicyError):
     """A golden file is damaged or belongs to another policy."""
 
 
@@ -78,7 +78,7 @@ class ParityGate(Gate):
         original = subject.policy("float" if "float" in subject.arms else "policy")
         try:
             golden = read_golden(subject.golden, original.header)
-        except GoldenError as error:
+        except GoldenStatesError as error:
             return GateFinding(
                 outcome=VerdictOutcome.FAIL,
                 cause=Cause.NUMERICS,
@@ -115,19 +115,21 @@ def read_golden(data: bytes, header: PolicyHeader) -> Arrays:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
         if not unpacked <= MAX_POLICY_BYTES:
-            raise GoldenError(f"{GOLDEN_FILE}: {unpacked} bytes unpacked, at most {MAX_POLICY_BYTES} are allowed")
+            raise GoldenStatesError(f"{GOLDEN_FILE}: {unpacked} bytes unpacked, at most {MAX_POLICY_BYTES} are allowed")
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays: Arrays = {name: archive[name] for name in archive.files if name != FINGERPRINT_NAME}
     except (zipfile.BadZipFile, OSError, ValueError, KeyError, EOFError) as error:
-        raise GoldenError(f"{GOLDEN_FILE} is damaged: {error}") from error
+        raise GoldenStatesError(f"{GOLDEN_FILE} is damaged: {error}") from error
     if set(arrays) != set(expected):
-        raise GoldenError(f"{GOLDEN_FILE} holds {', '.join(sorted(arrays))}; the graph has {', '.join(expected)}")
+        raise GoldenStatesError(f"{GOLDEN_FILE} holds {', '.join(sorted(arrays))}; the graph has {', '.join(expected)}")
     count = len(arrays[next(iter(expected))])
     for name, size in expected.items():
         if arrays[name].shape != (count, size) or not count:
-            raise GoldenError(f"{GOLDEN_FILE}: {name!r} has shape {arrays[name].shape}, expected ({count}, {size})")
+            raise GoldenStatesError(
+                f"{GOLDEN_FILE}: {name!r} has shape {arrays[name].shape}, expected ({count}, {size})"
+            )
         if not np.isfinite(arrays[name]).all():
-            raise GoldenError(f"{GOLDEN_FILE}: {name!r} contains a value that is not finite")
+            raise GoldenStatesError(f"{GOLDEN_FILE}: {name!r} contains a value that is not finite")
     return {name: arrays[name].astype(np.float32) for name in expected}
 
 

@@ -25,7 +25,7 @@ class StateError(PhysaiError):
 
 
 @dataclass(frozen=True)
-class Store:
+class BatchStore:
     """Results of one subject's batches by `Batch.key`."""
 
     folder: Path
@@ -33,7 +33,7 @@ class Store:
     """Number of batches from an earlier run."""
 
     @classmethod
-    def open(cls, report: Path, subject: ValidationSubject) -> "Store":
+    def open(cls, report: Path, subject: ValidationSubject) -> "BatchStore":
         """Open the state inside a report folder; the state of another subject is deleted.
 
         Raises:

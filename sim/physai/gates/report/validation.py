@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from physai.gates.checks.gate import Context, GateFinding
-from physai.gates.execution.store import Store
+from physai.gates.execution.store import BatchStore
 from physai.gates.execution.subject import ValidationSubject, open_subject
 from physai.gates.judgement import judge
 from physai.gates.record import write_record
@@ -115,7 +115,7 @@ def validate(
         options.exam.require_subject(context.examined)
     folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
     judges = all_gates(options.latency)
-    store = Store.open(folder, subject)
+    store = BatchStore.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(
             context, judges, folder, jobs=options.jobs, progress=report_progress, store=store, ray=options.ray

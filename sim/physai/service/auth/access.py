@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from physai.service.auth.rates import KeyedBuckets
 from physai.service.auth.tokens import SCOPES, Scope, TokenStore
 from physai.service.problems import STORAGE_ERRORS, ProblemError, storage_away
-from physai.service.settings import Limits
+from physai.service.settings import ServiceLimits
 
 CACHE_S = 5.0
 """How long a revoked token may still work, and a service without tokens overlook the first one [s]."""
@@ -52,7 +52,7 @@ LOCAL = Identity("local", "admin")
 class Access:
     """Identifies callers by their token; without tokens, requests must come from this machine's own programs."""
 
-    def __init__(self, tokens: TokenStore, *, loopback: bool, limits: Limits) -> None:
+    def __init__(self, tokens: TokenStore, *, loopback: bool, limits: ServiceLimits) -> None:
         self._tokens = tokens
         self._loopback = loopback
         self._counted_at = -math.inf

@@ -9,11 +9,11 @@ Identifier = String(32)
 Counter = BigInteger().with_variant(Integer, "sqlite")
 
 
-class Base(DeclarativeBase):
+class ServiceTable(DeclarativeBase):
     """Metadata of all tables."""
 
 
-class JobRow(Base):
+class JobRow(ServiceTable):
     """A job from its submission on; kept after its end."""
 
     __tablename__ = "jobs"
@@ -46,7 +46,7 @@ class JobRow(Base):
     submitted_by: Mapped[str] = mapped_column(String(64), default="")
 
 
-class JobEventRow(Base):
+class JobEventRow(ServiceTable):
     """A line of a job's progress."""
 
     __tablename__ = "job_events"
@@ -59,7 +59,7 @@ class JobEventRow(Base):
     text: Mapped[str] = mapped_column(Text)
 
 
-class ArtefactRow(Base):
+class ArtefactRow(ServiceTable):
     """A file that a job produced."""
 
     __tablename__ = "artefacts"
@@ -70,7 +70,7 @@ class ArtefactRow(Base):
     size: Mapped[int] = mapped_column(BigInteger)
 
 
-class EntryRow(Base):
+class EntryRow(ServiceTable):
     """A registered robot model, twin, policy, verdict or bundle: content by hash, with what lists show of it."""
 
     __tablename__ = "entries"
@@ -88,7 +88,7 @@ class EntryRow(Base):
     created_by: Mapped[str] = mapped_column(String(64), default="")
 
 
-class InstallationRow(Base):
+class InstallationRow(ServiceTable):
     """One flash of one robot as it was reported; added and at last deleted, never changed."""
 
     __tablename__ = "installations"
@@ -111,7 +111,7 @@ class InstallationRow(Base):
     """Name of the token."""
 
 
-class StoreRow(Base):
+class StoreRow(ServiceTable):
     """The store that this database and one data folder are the two halves of; one row."""
 
     __tablename__ = "store"
@@ -121,7 +121,7 @@ class StoreRow(Base):
     """The service that has the store's lock; workers of another one take no jobs."""
 
 
-class TokenRow(Base):
+class TokenRow(ServiceTable):
     """An access token; only its hash is stored."""
 
     __tablename__ = "tokens"
@@ -134,7 +134,7 @@ class TokenRow(Base):
     expires: Mapped[float | None] = mapped_column(Float)
 
 
-class AuditRow(Base):
+class AuditRow(ServiceTable):
     """A request that changed something, or was refused for lack of rights."""
 
     __tablename__ = "audit"

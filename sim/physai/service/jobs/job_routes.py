@@ -18,7 +18,7 @@ from physai.service.jobs.queue import ENDED, JobQueue
 from physai.service.problems import STORAGE_ERRORS, ProblemError, storage_away
 from physai.service.registry.blobs import BlobStore
 from physai.service.registry.registry import Registry
-from physai.service.sessions.session_routes import Strict
+from physai.service.sessions.session_routes import StrictBody
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 FOLLOW_S = 0.5
@@ -33,7 +33,7 @@ Identifier = Annotated[
 ]
 
 
-class SubmitValidate(Strict):
+class SubmitValidate(StrictBody):
     """Run the ten gates on a policy."""
 
     kind: Literal["validate"]
@@ -41,7 +41,7 @@ class SubmitValidate(Strict):
     id: Identifier = None
 
 
-class SubmitCalibrate(Strict):
+class SubmitCalibrate(StrictBody):
     """Fit a twin to recordings."""
 
     kind: Literal["calibrate"]
@@ -49,7 +49,7 @@ class SubmitCalibrate(Strict):
     id: Identifier = None
 
 
-class SubmitTrain(Strict):
+class SubmitTrain(StrictBody):
     """Train a policy."""
 
     kind: Literal["train"]
@@ -57,7 +57,7 @@ class SubmitTrain(Strict):
     id: Identifier = None
 
 
-class SubmitQuantize(Strict):
+class SubmitQuantize(StrictBody):
     """Write a policy in lower precision."""
 
     kind: Literal["quantize"]
@@ -65,7 +65,7 @@ class SubmitQuantize(Strict):
     id: Identifier = None
 
 
-class SubmitPlay(Strict):
+class SubmitPlay(StrictBody):
     """Record what a policy does."""
 
     kind: Literal["play"]

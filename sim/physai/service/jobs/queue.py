@@ -35,7 +35,7 @@ STATES = ("queued", "running", *ENDED)
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedJob:
     """A job as its worker holds it."""
 
     job_id: str
@@ -121,7 +121,7 @@ class JobQueue:
             _note(session, row.id, "state", "queued")
             return row.id
 
-    def claim(self, worker: str, *, silent: bool = True) -> Claim | None:
+    def claim(self, worker: str, *, silent: bool = True) -> ClaimedJob | None:
         """Takes the oldest job that waits; None if there is none.
 
         Args:
@@ -145,9 +145,9 @@ class JobQueue:
             row.attempt += 1
             row.started = row.started or time.time()
             _note(session, row.id, "state", f"running, attempt {row.attempt}")
-            return Claim(row.id, row.attempt, row.kind, json.loads(row.spec))
+            return ClaimedJob(row.id, row.attempt, row.kind, json.loads(row.spec))
 
-    def report(self, claim: Claim, lines: Sequence[Line], *, again: bool = False) -> bool | None:
+    def report(self, claim: ClaimedJob, lines: Sequence[Line], *, again: bool = False) -> bool | None:
         """Renews the lease and stores lines of progress.
 
         Args:
@@ -176,7 +176,7 @@ class JobQueue:
 
     def end(
         self,
-        claim: Claim,
+        claim: ClaimedJob,
         state: str,
         *,
         result: dict[str, Any] | None = None,
@@ -202,7 +202,7 @@ class JobQueue:
             _note(session, claim.job_id, "state", state)
             return True
 
-    def give_back(self, claim: Claim, *, crashed: bool) -> None:
+    def give_back(self, claim: ClaimedJob, *, crashed: bool) -> None:
         """Returns a job to the queue; one that crashed too often fails instead."""
         with Session(self._engine) as session, session.begin():
             row = session.scalar(select(JobRow).where(_held(claim)).with_for_update())
@@ -314,7 +314,7 @@ class JobQueue:
             return [{"id": row.id, "time": row.time, "kind": row.kind, "text": row.text} for row in rows]
 
 
-def _held(claim: Claim) -> Any:
+def _held(claim: ClaimedJob) -> Any:
     return and_(JobRow.id == claim.job_id, JobRow.attempt == claim.attempt, JobRow.state == "running")
 
 

@@ -65,7 +65,7 @@ class _Member:
     answered: float = field(default_factory=time.monotonic)
 
 
-class RayExecutor(Supervisor[_Member]):
+class RayJobExecutor(Supervisor[_Member]):
     """Worker processes on the computers of a Ray cluster, started again whenever one dies."""
 
     def __init__(

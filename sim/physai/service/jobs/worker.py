@@ -36,7 +36,7 @@ from physai.service.database.store import require_store
 from physai.service.jobs.child import EXIT_FILE, INTERRUPTED_FILE, LOG_FILE, STDOUT_FILE
 from physai.service.jobs.kinds import INPUT, KINDS, OUTPUT
 from physai.service.jobs.pulse import beat
-from physai.service.jobs.queue import LEASE_S, Artefact, Claim, JobQueue, Line
+from physai.service.jobs.queue import LEASE_S, Artefact, ClaimedJob, JobQueue, Line
 from physai.service.problems import ProblemError
 from physai.service.registry.blobs import BlobStore
 
@@ -123,7 +123,7 @@ class Worker:
             except Exception as error:
                 self._give_back(claim, error)
 
-    def _give_back(self, claim: Claim, error: Exception) -> None:
+    def _give_back(self, claim: ClaimedJob, error: Exception) -> None:
         """Returns a job that this worker could not carry out; if that fails as well, its lease ends."""
         away = self._is_away(error)
         self._report_trouble(f"job {claim.job_id} was interrupted: {error}", away=away)
@@ -136,7 +136,7 @@ class Worker:
         """As `is_away`; also if the data folder is not there, as while its volume is unmounted."""
         return is_away(error) or not self._blobs.present()
 
-    def _claim(self) -> Claim | None:
+    def _claim(self) -> ClaimedJob | None:
         began = time.monotonic()
         self._beat()
         try:
@@ -176,7 +176,7 @@ class Worker:
             print(f"worker {self.name}: {' '.join(text.split())[:1000]}", file=sys.stderr, flush=True)
         self._away = now if away else self._away
 
-    def _run_job(self, claim: Claim) -> None:
+    def _run_job(self, claim: ClaimedJob) -> None:
         folder = self._folder / claim.job_id
         try:
             arguments = self._prepare(claim, folder)
@@ -224,7 +224,7 @@ class Worker:
             return False
         return True
 
-    def _prepare(self, claim: Claim, folder: Path) -> list[str]:
+    def _prepare(self, claim: ClaimedJob, folder: Path) -> list[str]:
         """Lays out the job's folder; returns the arguments of physai."""
         spec = KINDS[claim.kind].model_validate(claim.spec)
         said = f"{json.dumps({'job': claim.job_id, 'kind': claim.kind, 'spec': claim.spec}, indent=2)}\n".encode()
@@ -242,7 +242,7 @@ class Worker:
                 incoming.replace(target)
         return [*spec.arguments(folder), *(["--device", self._device] if spec.takes_device else [])]
 
-    def _watch(self, claim: Claim, process: "subprocess.Popen[bytes]", folder: Path) -> str:
+    def _watch(self, claim: ClaimedJob, process: "subprocess.Popen[bytes]", folder: Path) -> str:
         """Reports progress until the process has ended; returns ended, cancelled, stopped or lost."""
         lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
         assert process.stderr is not None
@@ -277,7 +277,7 @@ class Worker:
             elif time.monotonic() > kill_at:
                 process.kill()
 
-    def _report(self, claim: Claim, unsaid: Unsaid) -> bool | None:
+    def _report(self, claim: ClaimedJob, unsaid: Unsaid) -> bool | None:
         """As `JobQueue.report`; lines that cannot be stored now are kept, and nothing is said to be cancelled."""
         self._beat()
         if self.stopping and unsaid.again:
@@ -294,7 +294,7 @@ class Worker:
         unsaid.again = False
         return cancel
 
-    def _finish(self, claim: Claim, folder: Path, started: float) -> None:
+    def _finish(self, claim: ClaimedJob, folder: Path, started: float) -> None:
         code = json.loads((folder / EXIT_FILE).read_bytes())["code"]
         with (folder / STDOUT_FILE).open("rb") as file:
             text = file.read(MAX_STDOUT_BYTES)

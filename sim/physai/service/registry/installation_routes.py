@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from physai.service.auth.access import Caller, requires
-from physai.service.registry.installations import Installations, Report, Unit
+from physai.service.registry.installations import InstallationReport, Installations, Unit
 
 
 def installation_routes(installations: Installations) -> APIRouter:
@@ -13,7 +13,7 @@ def installation_routes(installations: Installations) -> APIRouter:
     router = APIRouter(prefix="/v1/installations", tags=["installations"])
 
     @router.post("", status_code=201)
-    def report(body: Report, caller: Caller) -> dict[str, Any]:
+    def report(body: InstallationReport, caller: Caller) -> dict[str, Any]:
         """Stores what a flash did to a robot: the caller's word, not the robot's."""
         caller.require("run")
         return installations.add(body, by=caller.name)

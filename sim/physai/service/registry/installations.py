@@ -16,7 +16,7 @@ from physai.sdk.bundle.manifest import MAX_VERSION
 from physai.sdk.contract.robot import Name
 from physai.sdk.evidence.verdict import Sha256
 from physai.service.database.tables import InstallationRow
-from physai.service.sessions.session_routes import Strict
+from physai.service.sessions.session_routes import StrictBody
 
 KEPT_PER_UNIT = 50
 """Reports of one unit that are kept, besides the one that says what it runs; the oldest go first."""
@@ -37,7 +37,7 @@ def _is_printable(text: str) -> str:
 Unit = Annotated[str, Field(pattern=r"^[!-~]{1,300}$", description="the robot's host and port, as for ssh")]
 
 
-class Report(Strict):
+class InstallationReport(StrictBody):
     """The outcome of one flash of one robot."""
 
     unit: Unit
@@ -56,7 +56,7 @@ class Installations:
         self._engine = engine
         self._turn = threading.Lock()
 
-    def add(self, report: Report, *, by: str) -> dict[str, Any]:
+    def add(self, report: InstallationReport, *, by: str) -> dict[str, Any]:
         """Stores a report; returns it with its time.
 
         Args:

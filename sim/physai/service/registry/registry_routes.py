@@ -11,10 +11,10 @@ from physai.sdk.evidence.verdict import Sha256
 from physai.service.auth.access import Caller, requires
 from physai.service.registry.blobs import BlobStore
 from physai.service.registry.registry import FileKind, Registry
-from physai.service.sessions.session_routes import Strict
+from physai.service.sessions.session_routes import StrictBody
 
 
-class Register(Strict):
+class Register(StrictBody):
     """A stored file to register."""
 
     sha256: Sha256

@@ -20,7 +20,7 @@ from physai.service.database.engine import open_database
 from physai.service.database.hold import StoreHold, held_store
 from physai.service.jobs.executor import JobExecutor
 from physai.service.jobs.queue import JobQueue
-from physai.service.jobs.ray_executor import RayExecutor
+from physai.service.jobs.ray_executor import RayJobExecutor
 from physai.service.observe.logs import log_requests
 from physai.service.observe.traces import traced
 from physai.service.serving.app import create_app
@@ -98,7 +98,7 @@ def _ray_executor(settings: ServiceSettings, hold: StoreHold, stack: contextlib.
         return None
     ray = stack.enter_context(connected(settings.ray, processors=settings.workers, outlives_head=True))
     jobs = JobQueue(open_database(settings.database))
-    return RayExecutor(ray, jobs, settings.database, settings.data, settings.workers, hold)
+    return RayJobExecutor(ray, jobs, settings.database, settings.data, settings.workers, hold)
 
 
 def _check_certificate(settings: ServiceSettings) -> None:

@@ -12,7 +12,7 @@ from physai.service.problems import ProblemError, invalid
 from physai.service.sessions.rewarded import RewardedWorlds
 from physai.service.sessions.session import Session
 from physai.service.sessions.worlds import ENGINE_ERRORS, SessionWorlds, WorldsOptions
-from physai.service.settings import Limits
+from physai.service.settings import ServiceLimits
 
 INTERFACES = "physai.session_interfaces"
 """Entry points, by name, that make `SessionWorlds` from `WorldsOptions`."""
@@ -21,7 +21,7 @@ INTERFACES = "physai.session_interfaces"
 class SessionManager:
     """Creates, finds and closes sessions. Every method may be called from any thread."""
 
-    def __init__(self, limits: Limits, rewards: Mapping[str, UserReward] | None = None) -> None:
+    def __init__(self, limits: ServiceLimits, rewards: Mapping[str, UserReward] | None = None) -> None:
         """Takes the limits, and users' rewards by the task that they are for."""
         self._limits = limits
         self._rewards = rewards or {}

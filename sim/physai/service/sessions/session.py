@@ -13,7 +13,7 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError
 from physai.service.problems import ProblemError, invalid
 from physai.service.sessions.worlds import ENGINE_ERRORS, SessionWorlds, WorldsOptions, numbers
-from physai.service.settings import Limits
+from physai.service.settings import ServiceLimits
 from physai.sim.engines.protocol import Array, Snapshot
 
 Message = dict[str, Any]
@@ -28,7 +28,7 @@ STACKED = ("reward", "terminated", "truncated", "judged", "succeeded")
 class Session:
     """Worlds that one client steps. Every method may be called from any thread."""
 
-    def __init__(self, identifier: str, options: WorldsOptions, worlds: SessionWorlds, limits: Limits) -> None:
+    def __init__(self, identifier: str, options: WorldsOptions, worlds: SessionWorlds, limits: ServiceLimits) -> None:
         self.identifier = identifier
         self.token = secrets.token_urlsafe(24)
         """Secret that a request needs to use this session."""

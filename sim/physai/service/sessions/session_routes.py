@@ -31,13 +31,13 @@ REFUSED = 4403
 Token = Annotated[str, Header(alias="x-session-token", max_length=128)]
 
 
-class Strict(BaseModel):
+class StrictBody(BaseModel):
     """A request body; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class CreateSession(Strict):
+class CreateSession(StrictBody):
     """Worlds of one task."""
 
     task: Annotated[str, Field(max_length=256, json_schema_extra={"enum": [*task_names()]})]
@@ -58,21 +58,21 @@ class CreateSession(Strict):
     action_repeat: Annotated[int, Field(ge=1, le=100)] = 1
 
 
-class Reset(Strict):
+class Reset(StrictBody):
     """Start new episodes in all worlds."""
 
     seed: Annotated[int | None, Field(ge=0, le=MAX_SEED)] = None
     seq: int | None = None
 
 
-class Step(Strict):
+class Step(StrictBody):
     """One action per world; nested lists of numbers by the names that the session's description gives."""
 
     actions: dict[str, list[Any]]
     seq: int | None = None
 
 
-class Restore(Strict):
+class Restore(StrictBody):
     """A snapshot taken before."""
 
     snapshot: Annotated[str, Field(max_length=64)]

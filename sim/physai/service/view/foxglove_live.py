@@ -7,7 +7,7 @@ import mujoco
 from foxglove.channels import FrameTransformsChannel, SceneUpdateChannel
 
 from physai.service.view.live import HOST
-from physai.service.view.motion import SCENE_TOPIC, TRANSFORMS_TOPIC, Moment, scene_update, transforms
+from physai.service.view.motion import SCENE_TOPIC, TRANSFORMS_TOPIC, WorldPose, scene_update, transforms
 from physai.service.view.scene import BodyPoses, Floats
 
 SCENE_S = 1.0
@@ -40,7 +40,7 @@ class FoxgloveView:
         if now - self._sent >= SCENE_S:
             self._scene.log(scene_update(self._model))
             self._sent = now
-        self._transforms.log(transforms(self._model, self._poses, Moment(time.time(), qpos)))
+        self._transforms.log(transforms(self._model, self._poses, WorldPose(time.time(), qpos)))
 
     def stop(self) -> None:
         """Stops the server."""

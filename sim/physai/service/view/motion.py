@@ -34,7 +34,7 @@ ROOT = "world"
 
 
 @dataclass(frozen=True)
-class Moment:
+class WorldPose:
     """Positions of one world."""
 
     time: float
@@ -48,17 +48,17 @@ class MotionRecorder:
     def __init__(self, moments: int, *, step_dt: float) -> None:
         """Keeps at most so many moments, `step_dt` seconds apart."""
         self._lock = threading.Lock()
-        self._moments: deque[Moment] = deque(maxlen=moments)
+        self._moments: deque[WorldPose] = deque(maxlen=moments)
         self._step_dt = step_dt
         self._count = 0
 
     def add(self, qpos: Floats) -> None:
         """Appends the positions after one more step."""
         with self._lock:
-            self._moments.append(Moment(self._count * self._step_dt, qpos.copy()))
+            self._moments.append(WorldPose(self._count * self._step_dt, qpos.copy()))
             self._count += 1
 
-    def moments(self) -> list[Moment]:
+    def moments(self) -> list[WorldPose]:
         """The kept moments, oldest first."""
         with self._lock:
             return list(self._moments)
@@ -94,7 +94,7 @@ def scene_update(model: mujoco.MjModel) -> SceneUpdate:
     )
 
 
-def transforms(model: mujoco.MjModel, poses: BodyPoses, moment: Moment) -> FrameTransforms:
+def transforms(model: mujoco.MjModel, poses: BodyPoses, moment: WorldPose) -> FrameTransforms:
     """Poses of all bodies in the world."""
     positions, orientations = poses.at(moment.qpos)
     stamp = Timestamp.from_epoch_secs(moment.time)
@@ -113,7 +113,7 @@ def transforms(model: mujoco.MjModel, poses: BodyPoses, moment: Moment) -> Frame
     )
 
 
-def write_mcap(path: Path, model: mujoco.MjModel, moments: Sequence[Moment]) -> None:
+def write_mcap(path: Path, model: mujoco.MjModel, moments: Sequence[WorldPose]) -> None:
     """Writes geometry and motion with Foxglove's schemas; `log_time` is simulated time."""
     # A context of its own, so that what is sent live does not come into the file.
     context = foxglove.Context()
@@ -126,7 +126,7 @@ def write_mcap(path: Path, model: mujoco.MjModel, moments: Sequence[Moment]) -> 
             tf.log(transforms(model, poses, moment), log_time=round(1e9 * moment.time))
 
 
-def write_usd(path: Path, model: mujoco.MjModel, moments: Sequence[Moment], *, step_dt: float) -> None:
+def write_usd(path: Path, model: mujoco.MjModel, moments: Sequence[WorldPose], *, step_dt: float) -> None:
     """Writes geometry and motion as an OpenUSD stage with z up, in metres; one time code per step of the task."""
     stage = Usd.Stage.CreateNew(str(path))
     UsdGeom.SetStageUpAxis(stage, UsdGeom.Tokens.z)

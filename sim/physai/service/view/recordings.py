@@ -14,7 +14,7 @@ from physai.service.auth.access import requires
 from physai.service.problems import ProblemError
 from physai.service.sessions.manager import SessionManager
 from physai.service.sessions.session import Session
-from physai.service.sessions.session_routes import Strict, Token
+from physai.service.sessions.session_routes import StrictBody, Token
 from physai.service.view.views import missing
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MAX_SECONDS = 600.0
 MAX_MOMENTS = 60_000
 
 
-class Record(Strict):
+class RecordingLength(StrictBody):
     """Amount to keep."""
 
     seconds: Annotated[float, Field(gt=0.0, le=MAX_SECONDS)] = 60.0
@@ -85,7 +85,7 @@ def recording_routes(manager: SessionManager) -> APIRouter:
     recordings = Recordings(manager)
 
     @router.post("/{identifier}/recording")
-    def begin(identifier: str, body: Record, token: Token) -> dict[str, Any]:
+    def begin(identifier: str, body: RecordingLength, token: Token) -> dict[str, Any]:
         """Records the latest seconds of the first world from now on."""
         moments = recordings.begin(manager.use(identifier, token), body.seconds)
         return {"moments": moments}

@@ -14,7 +14,7 @@ from physai.service.jobs.kinds import MOTION
 from physai.service.jobs.queue import JobQueue
 from physai.service.problems import ProblemError
 from physai.service.registry.blobs import BlobStore
-from physai.service.sessions.session_routes import Strict
+from physai.service.sessions.session_routes import StrictBody
 from physai.sim.playback.recordings.recording_reader import Recording, read_recording
 from physai.sim.tasks.registry import load_task
 
@@ -22,14 +22,14 @@ PAUSE_S = 1.0
 """How long the end stands still before it begins again [s]."""
 
 
-class OpenReplay(Strict):
+class OpenReplay(StrictBody):
     """An open replay and its view."""
 
     jobs: Annotated[list[Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=4)]
     """Jobs of kind `play` that have succeeded, all of one task."""
 
 
-class Replay:
+class ReplayedMotions:
     """Motions of one model, each drawn as a world."""
 
     def __init__(self, model: mujoco.MjModel, labels: Sequence[str], recordings: Sequence[Recording]) -> None:
@@ -67,7 +67,7 @@ def _joined(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[
     return np.concatenate(times), np.concatenate([episode.qpos for episode in recording.episodes])
 
 
-def load_replay(identifiers: Sequence[str], jobs: JobQueue, blobs: BlobStore) -> Replay:
+def load_replay(identifiers: Sequence[str], jobs: JobQueue, blobs: BlobStore) -> ReplayedMotions:
     """Reads what jobs recorded.
 
     Raises:
@@ -91,4 +91,4 @@ def load_replay(identifiers: Sequence[str], jobs: JobQueue, blobs: BlobStore) ->
     if any(episode.qpos.shape[1] != model.nq for recording in recordings for episode in recording.episodes):
         raise ProblemError(409, "different-robots", "the recordings are of another robot than the task's")
     labels = [f"{chr(ord('A') + index)}" for index in range(len(recordings))]
-    return Replay(model, labels, recordings)
+    return ReplayedMotions(model, labels, recordings)

@@ -27,7 +27,7 @@ WORLDS = 9
 """Worlds of a session that are drawn at most."""
 
 
-class Source(Protocol):
+class ViewSource(Protocol):
     """Subject of a view."""
 
     @property
@@ -80,7 +80,7 @@ class View:
     """A 3-D view."""
 
     key: str
-    source: Source
+    source: ViewSource
     live: LiveView
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """Secret in the view's address: a browser cannot send a token with a frame or a WebSocket."""
@@ -98,7 +98,7 @@ class Views:
         self._lock = asyncio.Lock()
         self._views: dict[str, View] = {}
 
-    async def open(self, key: str, source: Source) -> View:
+    async def open(self, key: str, source: ViewSource) -> View:
         """The view with a key, begun if there is none.
 
         Raises:

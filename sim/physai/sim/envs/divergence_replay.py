@@ -14,7 +14,7 @@ from physai.sim.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Replay:
+class DivergenceReplay:
     """A diverged step, played once more."""
 
     episode: DivergedEpisode
@@ -27,7 +27,7 @@ class Replay:
     """MuJoCo's generalised velocities before the step, shape (nv,)."""
 
 
-def replay_diverged(path: Path | str, *, task: Task | None = None) -> Replay:
+def replay_diverged(path: Path | str, *, task: Task | None = None) -> DivergenceReplay:
     """Puts one world into the state of a dump, with its model, lags and noise, and plays the step that broke.
 
     Args:
@@ -54,7 +54,7 @@ def replay_diverged(path: Path | str, *, task: Task | None = None) -> Replay:
         {name: part[None] for (name, _), part in zip(names, np.split(row, ends), strict=True)} for row in dump.targets
     ]
     env.step(*periods)
-    return Replay(episode, bool(env.diverged_episodes), qpos, qvel)
+    return DivergenceReplay(episode, bool(env.diverged_episodes), qpos, qvel)
 
 
 def _environment(dump: Dump, task: Task) -> Environment:

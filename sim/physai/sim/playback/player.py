@@ -67,7 +67,7 @@ class _Tally:
         )
 
 
-class Worlds(Protocol):
+class PlayedWorlds(Protocol):
     """One world with one robot or several, by name; `TeamEnvironment` is one."""
 
     members: dict[str, Environment]
@@ -100,7 +100,7 @@ class EpisodePlayer:
     def __init__(
         self,
         policies: Mapping[str, Policy],
-        worlds: Worlds,
+        worlds: PlayedWorlds,
         engine: LastStateEngine,
         *,
         episodes: int | None = None,

@@ -13,7 +13,7 @@ from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
 from physai.twin.calibration.replay.replay import require_logs_of
 from physai.twin.closed_loop.commands import CommandCheck, check_commands, require_same_policy
-from physai.twin.closed_loop.compare import Comparison, compare
+from physai.twin.closed_loop.compare import RunComparison, compare
 from physai.twin.closed_loop.offsets import RunOffsets, run_offsets
 from physai.twin.closed_loop.play import Starts, simulated_runs
 from physai.twin.closed_loop.runs import COMPLETE, Runs, recorded_runs
@@ -41,7 +41,7 @@ class ClosedLoopResult:
     check: CommandCheck
     real: Runs
     twin: Runs
-    comparison: Comparison
+    comparison: RunComparison
     logs: tuple[RobotLog, ...]
     depends_on: str
     """Which parameter of the twin success depends on most; empty if on none."""

@@ -46,7 +46,7 @@ Outcome = Literal["succeeded", "failed"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Recorded runs against the twin's."""
 
     real_success: Bools
@@ -60,7 +60,7 @@ class Comparison:
     """95 % interval of the draws' means by test, of those that compare a mean."""
 
 
-def compare(task: Task, real: Runs, twin: Runs) -> Comparison:
+def compare(task: Task, real: Runs, twin: Runs) -> RunComparison:
     """Compare L recorded runs with K · L of a twin, all recordings of a draw one after another.
 
     Outcomes are compared first. Times, trajectories, speeds and commands are compared among those runs that ended like
@@ -82,7 +82,7 @@ def compare(task: Task, real: Runs, twin: Runs) -> Comparison:
     ]
     for_information = [test.model_copy(update={"decides": False}) for test in informing]
     tests = (*_adjusted(deciding), *for_information)
-    return Comparison(real_success, twin_success, "succeeded" if most else "failed", tests, sets.spreads)
+    return RunComparison(real_success, twin_success, "succeeded" if most else "failed", tests, sets.spreads)
 
 
 @dataclass(frozen=True)

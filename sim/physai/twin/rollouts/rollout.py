@@ -19,7 +19,7 @@ from physai.sim.tasks.task import Task
 from physai.twin.model.conditions import OVERRUN_SHARE
 from physai.twin.model.twin import Twin
 from physai.twin.rollouts.batch import Batch, BatchResult, Bools
-from physai.twin.rollouts.worlds import Worlds, build_worlds
+from physai.twin.rollouts.worlds import EpisodeWorlds, build_worlds
 
 HELD_SAMPLES = 500
 """Number of samples of the success condition per episode."""
@@ -76,7 +76,9 @@ def play_batch(
     return _play(policy, task, build_worlds(task, twin, batch, room=room), batch, observer)
 
 
-def _play(policy: OnnxPolicy, task: Task, worlds: Worlds, batch: Batch, observer: Observer | None) -> BatchResult:
+def _play(
+    policy: OnnxPolicy, task: Task, worlds: EpisodeWorlds, batch: Batch, observer: Observer | None
+) -> BatchResult:
     env = worlds.env
     count, steps = env.num_worlds, round(task.episode_length_s / env.step_dt)
     tally = EpisodeTally(task.contract, count)
@@ -126,7 +128,9 @@ class Sensed:
     """Command fields by name, shape (n, size) each."""
 
 
-def decide(guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: Worlds, step: int, late: Bools) -> GuardResult:
+def decide(
+    guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: EpisodeWorlds, step: int, late: Bools
+) -> GuardResult:
     """Run policy and guard for one control period of simulated worlds."""
     # The guard gets the policy's joint sensors; the true state stands in for those the policy does not use.
     view, age_s = worlds.env.view, worlds.sensor_age_s
@@ -252,7 +256,7 @@ class EpisodeTally:
         self._broken_step[(broken > 0) & running & (self._broken_step < 0)] = step
         self.running = running & ~after.done
 
-    def result(self, worlds: Worlds, visits: dict[str, Array], late: Array) -> BatchResult:
+    def result(self, worlds: EpisodeWorlds, visits: dict[str, Array], late: Array) -> BatchResult:
         """Return the statistics of all episodes."""
         diverged = {(episode.world, episode.episode_seed) for episode in worlds.env.diverged_episodes}
         steps = np.maximum(self._steps, 1)

@@ -24,7 +24,7 @@ PARAMETER_BITS = 63
 
 
 @dataclass(frozen=True)
-class Worlds:
+class EpisodeWorlds:
     """One world per episode of a batch."""
 
     env: Environment
@@ -39,7 +39,7 @@ class Worlds:
     """Age of sensor samples [s], shape (n,)."""
 
 
-def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] | None = None) -> Worlds:
+def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] | None = None) -> EpisodeWorlds:
     """Build the worlds of a batch; reset the environment with `seeds`.
 
     `room` is the second engine's memory for contacts and constraints of a world; None for its estimate.
@@ -62,7 +62,7 @@ def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] 
     env = Environment(under, len(seeds), engine=engine, joint_pos_offset=offset)
     timing = task.contract.timing
     lag, age = under.action_delay.at(timing.control_dt), under.sensor_delay.at(timing.control_dt)
-    return Worlds(
+    return EpisodeWorlds(
         env=env,
         task=under,
         seeds=seeds,

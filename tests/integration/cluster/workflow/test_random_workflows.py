@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.support.contract_workflows import compare, show, write_contract, write_workflow
 
-from physai.cluster.workflow.cache.store import Store
+from physai.cluster.workflow.cache.store import ResultStore
 from physai.cluster.workflow.executors.local import Here
-from physai.cluster.workflow.executors.resources import Limits
+from physai.cluster.workflow.executors.resources import ResourceLimits
 from physai.cluster.workflow.lint import require_sound
 from physai.cluster.workflow.runner import WorkflowRun
 from physai.cluster.workflow.workflow_file import load_workflow
@@ -115,8 +115,8 @@ class Model:
         """Runs the workflow and returns the stages that were executed."""
         workflow = load_workflow(self.file)
         require_sound(workflow, self.file)
-        store = Store(self.folder / "run")
-        limits = Limits(cpus=2, gpus=0, memory_bytes=1 << 40)
+        store = ResultStore(self.folder / "run")
+        limits = ResourceLimits(cpus=2, gpus=0, memory_bytes=1 << 40)
         with store.locked():
             reports = WorkflowRun(workflow, self.folder, store, Here(limits), lambda _: None).run()
         assert {report.state for report in reports} <= {"done", "cached"}, reports

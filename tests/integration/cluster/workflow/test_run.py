@@ -16,10 +16,10 @@ from tests.support.contract_workflows import compare, show, write_contract, writ
 from tests.support.patience import until
 from tests.support.workflow_runs import PROGRAM, SIX, endless, no_process_of, run, states
 
-from physai.cluster.workflow.cache.store import Store
+from physai.cluster.workflow.cache.store import ResultStore
 from physai.cluster.workflow.executors.local import Here
 from physai.cluster.workflow.executors.place import disk_problem
-from physai.cluster.workflow.executors.resources import Limits
+from physai.cluster.workflow.executors.resources import ResourceLimits
 from physai.cluster.workflow.runner import WorkflowRun, log_tail
 from physai.cluster.workflow.workflow_file import load_workflow
 from physai.sdk.cli.main import main
@@ -153,9 +153,9 @@ def test_a_stage_sees_of_its_inputs_what_is_in_its_key(tmp_path: Path) -> None:
     whole["inputs"] = {"log": {"path": "recordings"}}
 
     def outcome(stage: dict[str, Any]) -> tuple[str, int]:
-        store = Store(tmp_path / "run")
+        store = ResultStore(tmp_path / "run")
         workflow = load_workflow(write_workflow(tmp_path / "workflow.yaml", {"check": stage}))
-        (report,) = WorkflowRun(workflow, tmp_path, store, Here(Limits()), lambda line: None).run()
+        (report,) = WorkflowRun(workflow, tmp_path, store, Here(ResourceLimits()), lambda line: None).run()
         assert report.key is not None
         result = store.find(report.key, workflow.stages["check"])
         assert result is not None, report
@@ -198,7 +198,9 @@ def test_what_a_stage_read_outside_its_inputs_decides_whether_it_runs_again(tmp_
     said: list[str] = []
 
     def state() -> str:
-        (report,) = WorkflowRun(workflow, source, Store(source / "run"), Here(Limits()), said.append).run()
+        (report,) = WorkflowRun(
+            workflow, source, ResultStore(source / "run"), Here(ResourceLimits()), said.append
+        ).run()
         assert report.state in ("done", "cached"), report
         return report.state
 

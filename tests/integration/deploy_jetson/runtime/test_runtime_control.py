@@ -21,7 +21,7 @@ from physai.deploy_jetson.runtime.commands.queue import (
     Command,
     CommandError,
     CommandQueue,
-    Ticket,
+    RequestTicket,
 )
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, LifecycleError, advance
 
@@ -53,7 +53,7 @@ def ask_aside(path: Path, word: str) -> "Future[dict[str, Any]]":
     return ThreadPoolExecutor(1).submit(ask, path, word)
 
 
-def next_ticket(queue: CommandQueue) -> Ticket:
+def next_ticket(queue: CommandQueue) -> RequestTicket:
     until(lambda: len(queue) > 0)
     ticket = queue.take()
     assert ticket is not None

@@ -18,7 +18,7 @@ from physai.deploy_jetson.runtime.watchdog import client
 from physai.deploy_jetson.runtime.watchdog import watchdog_process as process
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.runtime.watchdog.plan import WatchdogPlan, bound_s, silence_s
-from physai.deploy_jetson.runtime.watchdog.shared import Array, Record, SharedMemory, Word, allocate
+from physai.deploy_jetson.runtime.watchdog.shared import Array, SentCommand, SharedMemory, Word, allocate
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import WatchdogEndpoint
 
@@ -221,7 +221,7 @@ class Spy:
         self.resumes: Callable[[], object] = lambda: None
         self.decides: Callable[[], object] = lambda: None
 
-    def resume_from(self, record: Record) -> None:
+    def resume_from(self, record: SentCommand) -> None:
         self.last = record.last
         self.resumes()
 
@@ -244,7 +244,7 @@ class Duel:
         for name, part in (("_words", mine.words), ("_loop", mine.loop), ("_other", mine.watchdog)):
             setattr(watchdog, name, part)
         plan = WatchdogPlan(contract, WatchdogEndpoint("nowhere", {}), Realtime(), os.getpid())
-        self.process = process.Process(plan, theirs, pipe)
+        self.process = process.WatchdogProcess(plan, theirs, pipe)
         body: object = self.process._body  # pyright: ignore[reportPrivateUsage]
         assert isinstance(body, Spy)
         self.spy = body
@@ -257,12 +257,12 @@ class Duel:
         self.loop.sends(np.array([value]), np.zeros(1))
         return True
 
-    def newest(self) -> Record:
+    def newest(self) -> SentCommand:
         record = self.process._shared.loop.read()  # pyright: ignore[reportPrivateUsage]
         assert record is not None
         return record
 
-    def takes_over(self, record: Record) -> None:
+    def takes_over(self, record: SentCommand) -> None:
         self.process._take_over(record)  # pyright: ignore[reportPrivateUsage]
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from physai.rlhf.answers.answers import Pair
-from physai.rlhf.answers.segment import Layout, Segment
+from physai.rlhf.answers.segment import Segment, SegmentLayout
 from physai.rlhf.answers.store import PreferenceStore
 
-LAYOUT = Layout(task="t", fingerprint="f", step_dt=0.1, steps=1, qpos=1, critic=1, actions=1, terms=("reward",))
+LAYOUT = SegmentLayout(task="t", fingerprint="f", step_dt=0.1, steps=1, qpos=1, critic=1, actions=1, terms=("reward",))
 PAIRS, KILLS = 2000, 8
 
 RATER = """

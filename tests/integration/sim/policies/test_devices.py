@@ -12,7 +12,7 @@ import pytest
 from physai.gates import judgement
 from physai.gates.checks.gate import Context, GateFinding
 from physai.gates.execution import store
-from physai.gates.execution.store import Store
+from physai.gates.execution.store import BatchStore
 from physai.gates.execution.subject import open_subject
 from physai.gates.record import RecordError, rederive
 from physai.gates.runner import all_gates
@@ -72,10 +72,10 @@ def test_episodes_of_another_device_are_not_used_again(tmp_path: Path) -> None:
     subject = open_subject(CARTPOLE, twin, origin=origin)
     batch = Batch(condition=NOMINAL, seeds=(1,))
     played = play_batch(subject.policy(), replace(subject.task, episode_length_s=0.1), twin, batch)
-    Store.open(tmp_path, subject).put(batch, played)
-    assert Store.open(tmp_path, subject).get(batch) is not None
+    BatchStore.open(tmp_path, subject).put(batch, played)
+    assert BatchStore.open(tmp_path, subject).get(batch) is not None
     elsewhere = open_subject(CARTPOLE, twin, origin=origin, device=PolicyDevice("cuda", 1))
-    assert Store.open(tmp_path, elsewhere).get(batch) is None
+    assert BatchStore.open(tmp_path, elsewhere).get(batch) is None
 
 
 def test_onnxruntime_may_be_the_package_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_onnxruntime_may_be_the_package_for_gpus(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(module, "version", installed)
     origin = find_origin(CARTPOLE)
     subject = open_subject(CARTPOLE, nominal_twin(origin.load().robot), origin=origin)
-    Store.open(tmp_path, subject)
+    BatchStore.open(tmp_path, subject)
     context = Context(subject, GateSettings())
     gates = all_gates(None)
     unplayed = {name: GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message="m", next_step="n") for name in gates}

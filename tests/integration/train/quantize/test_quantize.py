@@ -32,7 +32,7 @@ from physai.sim.tasks.pendulums.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task
 from physai.train.cli import quantize_verb as cli
 from physai.train.onnx_export.export import npz
-from physai.train.quantize.choice import HEADROOM, ComparePairs, Comparison, choose
+from physai.train.quantize.choice import HEADROOM, ComparePairs, FormatComparison, choose
 from physai.train.quantize.formats import VARIANTS, file_name
 from physai.train.quantize.network import Layer
 from physai.train.quantize.paired_evaluation import PairedEvaluation, Pairs
@@ -255,7 +255,7 @@ def test_engines_are_built_before_anything_is_written(
     assert (report.variants[0].tensorrt or "").endswith("SM 86, 89, 120")
 
 
-class Additive(Comparison):
+class Additive(FormatComparison):
     """A peer whose errors add up layer by layer, known beforehand."""
 
     def __init__(self, errors: Mapping[str, float]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from physai.cluster.generators.batching import Admission, Stragglers, Ticket
+from physai.cluster.generators.batching import Admission, ChunkTicket, Stragglers
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -37,7 +37,7 @@ class AnyOrder(RuleBasedStateMachine):
             stragglers=self.stragglers,
         )
         assert self.admission.accepted == self.number_of_batches * self.batch
-        self.playing: dict[int, Ticket] = {}
+        self.playing: dict[int, ChunkTicket] = {}
         self.arrived: set[int] = set()
         self.taken: set[int] = set()
         self.counted_dropped = 0
@@ -45,7 +45,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Who contributed to each batch of this session."""
         self.lost_at: dict[int, int] = {}
         """The batch at which each generator was lost last."""
-        self.ghosts: list[Ticket] = []
+        self.ghosts: list[ChunkTicket] = []
         self.ask()
 
     def ask(self) -> None:

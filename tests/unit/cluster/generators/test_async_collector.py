@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.cluster.generators.async_collector import MAX_LOSSES, AsyncCollector
-from physai.cluster.generators.batching import Ticket
+from physai.cluster.generators.batching import ChunkTicket
 from physai.cluster.generators.collector import ClusterCollector
-from physai.cluster.generators.executor import GeneratorLostError, InProcess
-from physai.cluster.generators.generator import Arrays, Chunk, Order, Weights
+from physai.cluster.generators.executor import GeneratorLostError, LocalGenerators
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, Weights
 from physai.cluster.generators.launch import check_generators, chunk_config
 from physai.cluster.placement.world_split import equal_shares
 from physai.compute.ray.cluster import ClusterError
@@ -28,7 +28,7 @@ CONFIG = TrainConfig(num_envs=48, horizon=6, epochs=2, minibatches=2, hidden=(16
 STALE = dataclasses.replace(CONFIG, staleness=2)
 
 
-class Clocked(InProcess):
+class Clocked(LocalGenerators):
     """Generators that take different times, on a clock that only they move; some are lost instead of answering."""
 
     def __init__(self, config: TrainConfig, *, durations: tuple[int, ...], lost: frozenset[int] = frozenset()) -> None:
@@ -42,7 +42,7 @@ class Clocked(InProcess):
         super().start(which, share, count, state)
         self._due.pop(which, None)
 
-    def submit(self, which: int, order: Order, weights: Weights) -> None:
+    def submit(self, which: int, order: ChunkRequest, weights: Weights) -> None:
         super().submit(which, order, weights)
         self._due[which] = self._now + self._durations[which]
         self.weights[order.number] = weights
@@ -57,11 +57,11 @@ class Clocked(InProcess):
         return super().next_chunk()
 
 
-def learned_from(trainer: Trainer) -> list[tuple[Ticket, Chunk]]:
+def learned_from(trainer: Trainer) -> list[tuple[ChunkTicket, Chunk]]:
     """Grows by what the trainer learns from."""
     collector: Any = trainer.collector
     take = collector.admission.take
-    found: list[tuple[Ticket, Chunk]] = []
+    found: list[tuple[ChunkTicket, Chunk]] = []
 
     def noting() -> Any:
         tickets = take()
@@ -72,7 +72,9 @@ def learned_from(trainer: Trainer) -> list[tuple[Ticket, Chunk]]:
     return found
 
 
-def trainer_of(executor: InProcess, config: TrainConfig, generators: int = 3, kind: Any = AsyncCollector) -> Trainer:
+def trainer_of(
+    executor: LocalGenerators, config: TrainConfig, generators: int = 3, kind: Any = AsyncCollector
+) -> Trainer:
     torch.set_num_threads(1)
     return Trainer(TASK, config, source=lambda learner: kind(TASK, config, learner, executor, generators=generators))
 
@@ -89,7 +91,7 @@ def everything(trainer: Trainer) -> list[Any]:
 @pytest.mark.parametrize("actor", ["mlp", "gru"])
 def test_without_staleness_it_is_synchronous_training_bit_for_bit(actor: Any) -> None:
     config = dataclasses.replace(CONFIG, actor=actor)
-    executors = Clocked(config, durations=(1, 5, 2)), InProcess(TASK, config, num_threads=1)
+    executors = Clocked(config, durations=(1, 5, 2)), LocalGenerators(TASK, config, num_threads=1)
     pair = [
         trainer_of(one, config, kind=kind)
         for one, kind in zip(executors, (AsyncCollector, ClusterCollector), strict=True)
@@ -115,7 +117,7 @@ def assert_equal(left: Any, right: Any) -> None:
 
 
 def test_in_one_process_a_run_repeats_itself() -> None:
-    pair = [trainer_of(InProcess(TASK, STALE, num_threads=1), STALE) for _ in range(2)]
+    pair = [trainer_of(LocalGenerators(TASK, STALE, num_threads=1), STALE) for _ in range(2)]
     for trainer in pair:
         ages = [trainer.train_iteration().asynchronous["staleness_max"] for _ in range(3)]
         assert ages == [0.0, 1.0, 1.0]

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from physai.cluster.generators.buffering import joined_played
 from physai.cluster.generators.collector import MAX_LOSSES, ClusterCollector
-from physai.cluster.generators.executor import Executor, GeneratorLostError, InProcess
-from physai.cluster.generators.generator import Arrays, Chunk, Order, Weights, pack, unpack
+from physai.cluster.generators.executor import Executor, GeneratorLostError, LocalGenerators
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, Weights, pack, unpack
 from physai.cluster.generators.launch import check_generators
 from physai.cluster.placement.world_split import shares
 from physai.compute.ray.cluster import ClusterError, check_address
 from physai.sim.tasks.registry import load_task
-from physai.train.collectors.collector import Played, Share
+from physai.train.collectors.collector import Share, StepRecords
 from physai.train.runners.runner import Trainer, build_learner
 from physai.train.settings.config import TrainConfig
 
@@ -27,7 +27,7 @@ CONFIG = TrainConfig(num_envs=50, horizon=6, epochs=1, minibatches=2, hidden=(16
 ITERATIONS = 3
 
 
-class Mortal(InProcess):
+class Mortal(LocalGenerators):
     """Loses generators at the given deliveries, before they have done what was asked or after."""
 
     def __init__(self, *, before: set[int], after: set[int]) -> None:
@@ -48,7 +48,7 @@ class Mortal(InProcess):
         return which, chunk
 
 
-class Repeating(InProcess):
+class Repeating(LocalGenerators):
     """Delivers every chunk twice, and once more with the next order."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def alone() -> tuple[Any, ...]:
 @pytest.mark.parametrize("generators", [1, 2, 3])
 def test_generators_learn_bit_for_bit_what_one_process_learns(actor: Any, generators: int) -> None:
     config = dataclasses.replace(CONFIG, actor=actor)
-    together = trained(InProcess(TASK, config, num_threads=1), generators=generators, config=config)
+    together = trained(LocalGenerators(TASK, config, num_threads=1), generators=generators, config=config)
     assert together == trained(None, config=config)
 
 
@@ -130,7 +130,7 @@ def test_a_state_continues_with_another_number_of_generators(first: int | None, 
     def trainer(generators: int | None) -> Trainer:
         if generators is None:
             return Trainer(TASK, CONFIG)
-        executor = InProcess(TASK, CONFIG, num_threads=1)
+        executor = LocalGenerators(TASK, CONFIG, num_threads=1)
         return Trainer(TASK, CONFIG, source=lambda learner: joint(learner, executor, generators, CONFIG))
 
     before, after = trainer(first), trainer(second)
@@ -165,11 +165,11 @@ def test_shares_by_hand() -> None:
 
 
 def test_what_shares_played_is_joined_by_steps_then_by_worlds() -> None:
-    def part(outcomes: list[list[float]], values: list[float]) -> Played:
+    def part(outcomes: list[list[float]], values: list[float]) -> StepRecords:
         cut = torch.tensor(outcomes) >= 0.0
         column: Tensor = torch.tensor(values)
         metrics = {"angle": column.double()} if values else {}
-        return Played(
+        return StepRecords(
             outcomes=torch.tensor(outcomes), metrics=metrics, cut=cut, final_critic=column[:, None], last_critic=column
         )
 
@@ -210,13 +210,13 @@ def test_what_does_not_go_with_generators_is_refused_with_the_way_out() -> None:
 def test_an_order_names_what_determines_a_chunk() -> None:
     """The same order, weights and state give the same chunk, in another generator."""
     weights = pack(build_learner(TASK, CONFIG))
-    executor = InProcess(TASK, CONFIG, num_threads=1)
+    executor = LocalGenerators(TASK, CONFIG, num_threads=1)
     chunks: list[Chunk] = []
     state: Arrays | None = None
     for _ in range(2):
         executor.start(0, Share(16, 50), 34, state)
         state = executor.state(0)
-        executor.submit(0, Order(0, 1.0), weights)
+        executor.submit(0, ChunkRequest(0, 1.0), weights)
         chunks.append(executor.next_chunk()[1])
     for name, column in chunks[0].columns.items():
         assert (column == chunks[1].columns[name]).all(), name

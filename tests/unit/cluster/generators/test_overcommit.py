@@ -7,15 +7,15 @@ from benchmarks.cluster.cluster_overlap import Overcommitted, makespan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.cluster.generators.batching import Admission, Ticket
+from physai.cluster.generators.batching import Admission, ChunkTicket
 
-Batches = list[list[Ticket]]
+Batches = list[list[ChunkTicket]]
 
 
-def played(admission: Admission, seconds: Callable[[Ticket], float], *, updates: int) -> tuple[Batches, float]:
+def played(admission: Admission, seconds: Callable[[ChunkTicket], float], *, updates: int) -> tuple[Batches, float]:
     """Batches of so many updates that take no time, and when the last one is taken [s]."""
     now, batches = 0.0, Batches()
-    under_way: list[tuple[float, int, Ticket]] = []
+    under_way: list[tuple[float, int, ChunkTicket]] = []
     while True:
         for ticket in admission.deal():
             heapq.heappush(under_way, (now + seconds(ticket), ticket.number, ticket))
@@ -37,7 +37,7 @@ durations = st.lists(st.floats(0.1, 9.0), min_size=1, max_size=30)
 
 @given(batch=st.integers(1, 5), times=durations)
 def test_a_whole_batch_more_is_staleness_1(batch: int, times: list[float]) -> None:
-    def seconds(ticket: Ticket) -> float:
+    def seconds(ticket: ChunkTicket) -> float:
         return times[ticket.number % len(times)]
 
     whole = played(Overcommitted(batch, batch=batch, extra=batch), seconds, updates=20)
@@ -55,7 +55,7 @@ def test_fewer_more_are_never_older_than_one_update(batch: int, extra: int, time
 def test_both_make_two_updates_per_chunk_of_a_straggler() -> None:
     """Four generators take 1 s for a chunk, the fifth 10 s."""
 
-    def seconds(ticket: Ticket) -> float:
+    def seconds(ticket: ChunkTicket) -> float:
         return 10.0 if ticket.generator == 4 else 1.0
 
     # Waiting for all, an update takes 10 s.

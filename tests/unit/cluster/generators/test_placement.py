@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from physai.cluster.placement.placement import (
     ClusterNode,
-    Group,
     Placement,
+    PlacementGroup,
     Seat,
     placement_text,
     read_placement,
@@ -51,15 +51,15 @@ def test_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("group", "expected"),
     [
-        (Group(number=1, node="host-1"), {"a"}),
-        (Group(number=1, node="10.0.0.3"), {"c"}),
-        (Group(number=4, colocated=True), {"a"}),
-        (Group(number=5, colocated=False), {"b", "c"}),
-        (Group(number=1, colocated=True, labels={"zone": "desk"}), {"a"}),
-        (Group(number=9), {"a", "b", "c"}),
+        (PlacementGroup(number=1, node="host-1"), {"a"}),
+        (PlacementGroup(number=1, node="10.0.0.3"), {"c"}),
+        (PlacementGroup(number=4, colocated=True), {"a"}),
+        (PlacementGroup(number=5, colocated=False), {"b", "c"}),
+        (PlacementGroup(number=1, colocated=True, labels={"zone": "desk"}), {"a"}),
+        (PlacementGroup(number=9), {"a", "b", "c"}),
     ],
 )
-def test_where_groups_go(group: Group, expected: set[str]) -> None:
+def test_where_groups_go(group: PlacementGroup, expected: set[str]) -> None:
     found = seats(Placement(generators=(group,)), NODES, trainer=HOME)
     assert {seat.node for seat in found} == expected
     assert len(found) == group.number
@@ -69,12 +69,14 @@ def test_nodes_that_others_need_are_left_to_them() -> None:
     """On the node with most processors free, the first group would take what the second needs."""
     wide = ClusterNode(id="w", address="1", processors=3, labels={"a": "1", "b": "1"})
     left = ClusterNode(id="l", address="2", processors=2, labels={"a": "1"})
-    placement = Placement(generators=(Group(number=2, labels={"a": "1"}), Group(number=3, labels={"b": "1"})))
+    placement = Placement(
+        generators=(PlacementGroup(number=2, labels={"a": "1"}), PlacementGroup(number=3, labels={"b": "1"}))
+    )
     assert [seat.node for seat in seats(placement, (wide, left), trainer=wide)] == ["l", "l", "w", "w", "w"]
 
 
 groups = st.builds(
-    Group,
+    PlacementGroup,
     number=st.integers(1, 5),
     processors=st.integers(1, 3),
     labels=st.sampled_from([{}, {"zone": "lab"}]),
@@ -87,7 +89,7 @@ groups = st.builds(
     cpus=st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=5),
 )
 def test_no_node_gives_more_than_it_has_and_every_generator_and_scorer_is_where_it_may_be(
-    asked: list[Group], cpus: list[tuple[int, bool]]
+    asked: list[PlacementGroup], cpus: list[tuple[int, bool]]
 ) -> None:
     nodes = [
         ClusterNode(id=str(n), address=str(n), processors=count, labels={"zone": "lab"} if lab else {})
@@ -219,4 +221,4 @@ def test_the_file_in_the_docs(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     placement = placed(tmp_path, block)
     assert (placement.trainer, placement.count, placement.processors) == ("dgx", 7, 9)
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(Group.model_fields)
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(PlacementGroup.model_fields)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from physai.cluster.generators.estimate import WORTH, Costs, Node, fewest, plan, read_nodes
-from physai.cluster.placement.placement import ClusterNode, Group, Placement, read_placement, seats
+from physai.cluster.placement.placement import ClusterNode, Placement, PlacementGroup, read_placement, seats
 from physai.compute.ray.cluster import ClusterError
 from physai.sdk.cli.main import main
 
@@ -97,14 +97,18 @@ def test_a_plan_as_a_placement() -> None:
     by_name = plan(COSTS, nodes).placement(named=True)
     assert by_name == Placement(
         trainer="dgx",
-        generators=(Group(number=3, colocated=True), Group(number=3, node="rack"), Group(number=1, node="spare")),
+        generators=(
+            PlacementGroup(number=3, colocated=True),
+            PlacementGroup(number=3, node="rack"),
+            PlacementGroup(number=1, node="spare"),
+        ),
     )
     cluster = [ClusterNode(id=node.name, address=node.name, processors=node.cpus, labels={}) for node in nodes]
     placed = seats(by_name, cluster, trainer=cluster[1])
     assert [seat.node for seat in placed] == ["dgx"] * 3 + ["rack"] * 3 + ["spare"]
     # One computer without a name that Ray knows.
     here = plan(COSTS, (Node(name="here", cpus=3),)).placement(named=False)
-    assert here == Placement(generators=(Group(number=2, colocated=True),))
+    assert here == Placement(generators=(PlacementGroup(number=2, colocated=True),))
 
 
 def test_where_a_placement_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from physai.cluster.generators.collector import ClusterCollector
-from physai.cluster.generators.executor import GeneratorLostError, InProcess
+from physai.cluster.generators.executor import GeneratorLostError, LocalGenerators
 from physai.cluster.generators.generator import Chunk
 from physai.rlhf.finetune.kl_penalty import Leash, LeashedCollector
 from physai.rlhf.reward_model.ensemble import RewardEnsemble
@@ -24,7 +24,7 @@ TASK = replace(load_task("cartpole-swingup"), episode_length_s=0.4)
 CONFIG = TrainConfig(num_envs=50, horizon=7, epochs=1, minibatches=2, hidden=(16, 16), num_threads=1, gru_size=8)
 
 
-class Mortal(InProcess):
+class Mortal(LocalGenerators):
     """Loses the generator of every fourth delivery, with its chunk."""
 
     def __init__(self, config: TrainConfig) -> None:

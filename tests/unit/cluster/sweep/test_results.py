@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from physai.cluster.sweep.folder import Base, SweepFolder
+from physai.cluster.sweep.folder import SweepBase, SweepFolder
 from physai.cluster.sweep.plan import Asha, Budget, Distribution, Sweep, SweepError
 from physai.cluster.sweep.plot import PLOT_FILE, draw, metric_axis, setting_axis
 from physai.cluster.sweep.results import best_trial, ranked, trial_results, write_csv
-from physai.cluster.sweep.training import Report, Training, TrialOrder
+from physai.cluster.sweep.training import Training, TrialOrder, TrialReport
 from physai.compute.ray.cluster import versions
 
 ENDED = (
@@ -34,7 +34,7 @@ def sweep_folder(folder: Path) -> SweepFolder:
         metric="success",
         asha=Asha(grace_period=1, reduction=2),
     )
-    return SweepFolder.new(folder, Base(task="cartpole-swingup"), sweep)
+    return SweepFolder.new(folder, SweepBase(task="cartpole-swingup"), sweep)
 
 
 def write_run(run: Path, values: list[float], *, interrupted: bool = False) -> None:
@@ -140,9 +140,9 @@ def test_rungs_are_reported_exactly_then_the_end(tmp_path: Path) -> None:
     )
     training = Training(order)
     assert [training.report(60.0) for _ in range(3)] == [
-        Report(1.0, 0.1),
-        Report(3.0, 0.3),
-        Report(4.0, 0.4, ended=True),
+        TrialReport(1.0, 0.1),
+        TrialReport(3.0, 0.3),
+        TrialReport(4.0, 0.4, ended=True),
     ]
     # Another version trains nothing: its numbers would be compared with those of the others.
     other = Training(replace(order, versions={"physai-sdk": "9.9"}, until=None))

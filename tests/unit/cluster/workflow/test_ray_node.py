@@ -8,9 +8,9 @@ import pytest
 
 from physai.cluster.workflow.cache.content import content_hash
 from physai.cluster.workflow.executors.place import Given
-from physai.cluster.workflow.executors.ray_node import QUESTION, Order, attempt_stage, look
+from physai.cluster.workflow.executors.ray_node import QUESTION, StageAttempt, attempt_stage, look
 from physai.cluster.workflow.executors.resources import this_platform
-from physai.cluster.workflow.model import Stage
+from physai.cluster.workflow.model import WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError
 
 
@@ -31,12 +31,12 @@ def test_a_node_that_does_not_says_why(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Order:
+def order(tmp_path: Path) -> StageAttempt:
     (tmp_path / "fresh").mkdir()
     (tmp_path / "log.csv").write_text("t,q1\n")
-    return Order(
+    return StageAttempt(
         name="check",
-        stage=Stage.model_validate({"command": ["logs", "check", "${inputs.log}"]}),
+        stage=WorkflowStage.model_validate({"command": ["logs", "check", "${inputs.log}"]}),
         inputs={
             "log": Given(
                 path=tmp_path / "log.csv", hash=content_hash(tmp_path / "log.csv"), shown=tmp_path / "shown" / "log.csv"
@@ -50,13 +50,13 @@ def order(tmp_path: Path) -> Order:
     )
 
 
-def test_another_version_of_physai_runs_nothing(order: Order) -> None:
+def test_another_version_of_physai_runs_nothing(order: StageAttempt) -> None:
     with pytest.raises(WorkflowError, match=r"has physai .*, the run 0\.0\.1; install the same version on all nodes"):
         attempt_stage(dataclasses.replace(order, version="0.0.1"))
     assert not order.log.exists()
 
 
-def test_files_that_are_not_those_of_the_run_are_not_used(order: Order) -> None:
+def test_files_that_are_not_those_of_the_run_are_not_used(order: StageAttempt) -> None:
     with pytest.raises(WorkflowError, match=r"does not see .*/elsewhere; all nodes need the folder of results"):
         attempt_stage(dataclasses.replace(order, fresh=order.fresh.with_name("elsewhere")))
     order.inputs["log"].path.write_text("t,q2\n")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.cluster.workflow.cache.content import content_hash, output_hash
-from physai.cluster.workflow.cache.store import Result, Store, stage_key
-from physai.cluster.workflow.model import Stage
+from physai.cluster.workflow.cache.store import Result, ResultStore, stage_key
+from physai.cluster.workflow.model import WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError
 
-STAGE = Stage.model_validate(
+STAGE = WorkflowStage.model_validate(
     {"command": ["contract", "schema"], "stdout": "a", "outputs": {"a": "a.json", "b": {"path": "b"}}}
 )
 TREES = st.dictionaries(st.from_regex(r"[a-c]{1,2}(/[a-c]){0,1}", fullmatch=True), st.binary(max_size=4), max_size=5)
@@ -66,7 +66,7 @@ def test_links_and_pipes_have_none(tmp_path: Path) -> None:
         content_hash(tmp_path / "missing")
 
 
-def stored(store: Store, key: str = "0" * 64) -> Result:
+def stored(store: ResultStore, key: str = "0" * 64) -> Result:
     fresh = store.begin("stage")
     (fresh / "outputs" / "a.json").write_bytes(b"{}")
     (fresh / "outputs" / "b").mkdir()
@@ -81,7 +81,7 @@ def stored(store: Store, key: str = "0" * 64) -> Result:
 @given(st.data())
 def test_a_result_that_differs_in_one_byte_is_none_and_can_be_made_again(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
-        store = Store(Path(folder))
+        store = ResultStore(Path(folder))
         result = stored(store)
         assert store.find(result.key, STAGE) == result
         files = sorted(path for path in (Path(folder) / "cache").rglob("*") if path.is_file())
@@ -107,7 +107,7 @@ def test_a_result_that_differs_in_one_byte_is_none_and_can_be_made_again(data: s
 
 
 def test_what_was_not_committed_is_no_result_and_is_removed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     (store.begin("stage") / "outputs" / "a.json").write_bytes(b"{}")
     assert store.find("0" * 64, STAGE) is None
     with store.locked():
@@ -116,17 +116,17 @@ def test_what_was_not_committed_is_no_result_and_is_removed(tmp_path: Path) -> N
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with (
-        Store(tmp_path).locked(),
+        ResultStore(tmp_path).locked(),
         pytest.raises(WorkflowError, match=r"another .* uses .*; wait for it, or give --folder"),
-        Store(tmp_path).locked(),
+        ResultStore(tmp_path).locked(),
     ):
         pass
-    with Store(tmp_path).locked():
+    with ResultStore(tmp_path).locked():
         pass
 
 
 def test_the_newest_result_is_linked(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     for key in ("0" * 64, "1" * 64):
         store.publish(stored(store, key))
         assert (tmp_path / "results" / "stage").resolve() == tmp_path / "cache" / key / "outputs"
@@ -134,7 +134,7 @@ def test_the_newest_result_is_linked(tmp_path: Path) -> None:
 
 def test_a_key_depends_on_commands_inputs_and_outputs_only() -> None:
     def key(inputs: dict[str, tuple[str, str]] | None = None, **fields: object) -> str:
-        stage = Stage.model_validate({"command": ["doctor"], "outputs": {"a": "a"}, **fields})
+        stage = WorkflowStage.model_validate({"command": ["doctor"], "outputs": {"a": "a"}, **fields})
         return stage_key(stage, inputs or {"log": ("log.csv", "0")})
 
     same = key()
@@ -154,7 +154,7 @@ def test_a_key_depends_on_commands_inputs_and_outputs_only() -> None:
 @pytest.mark.parametrize("place", ["", "outputs", "outputs/a.json", "outputs/b"])
 def test_a_link_in_place_of_a_result_is_none_even_if_its_target_is_the_same(place: str, tmp_path: Path) -> None:
     """A link's target could be changed later, and the result with it."""
-    store = Store(tmp_path / "run")
+    store = ResultStore(tmp_path / "run")
     result = stored(store)
     path = tmp_path / "run" / "cache" / result.key / place
     path.rename(tmp_path / "elsewhere")

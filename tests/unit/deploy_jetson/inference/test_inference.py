@@ -11,7 +11,7 @@ import pytest
 from tests.harness.fixtures.sample import sample_contract, sample_policy
 
 from physai.deploy_jetson.inference import backend
-from physai.deploy_jetson.inference.engine import EngineError, Floats
+from physai.deploy_jetson.inference.engine import Floats, InferenceError
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.inference.latency import (
     WARM_UP_TICKS,
@@ -103,7 +103,7 @@ def test_what_is_no_policy() -> None:
 
 
 def test_an_input_of_another_shape(engine: OnnxEngine) -> None:
-    with pytest.raises(EngineError, match="onnxruntime cannot compute it"):
+    with pytest.raises(InferenceError, match="onnxruntime cannot compute it"):
         engine.run({"joint_pos": np.zeros((1, 3), np.float32)})
 
 
@@ -113,9 +113,9 @@ def test_without_tensorrt_onnxruntime_computes(engine: OnnxEngine) -> None:
     data = sample_policy()[POLICY_FILE]
     built = backend.build(data, engine, source=POLICY_FILE)
     assert (built.backend, built.engine, built.plan, built.key) == ("onnxruntime", engine, None, None)
-    with pytest.raises(EngineError, match="TensorRT or its GPU is missing"):
+    with pytest.raises(InferenceError, match="TensorRT or its GPU is missing"):
         backend.build(data, engine, source=POLICY_FILE, choice="tensorrt")
-    with pytest.raises(EngineError, match="TensorRT or its GPU is gone"):
+    with pytest.raises(InferenceError, match="TensorRT or its GPU is gone"):
         backend.load(data, b"plan", "key", source=POLICY_FILE)
     assert backend.load(data, None, None, source=POLICY_FILE).versions == engine.versions
 
@@ -126,7 +126,7 @@ def test_an_engine_of_another_tensorrt_is_refused(monkeypatch: pytest.MonkeyPatc
     fake.__dict__.update(plan_key=lambda data: "new" * 10, TensorRtEngine=None)  # pyright: ignore
     monkeypatch.setitem(sys.modules, "physai.deploy_jetson.inference.tensorrt", fake)
     with pytest.raises(
-        EngineError, match=r"built with another TensorRT, .*key oldoldoldold, now newnewnewnew.*install"
+        InferenceError, match=r"built with another TensorRT, .*key oldoldoldold, now newnewnewnew.*install"
     ):
         backend.load(sample_policy()[POLICY_FILE], b"plan", "old" * 10, source=POLICY_FILE)
 

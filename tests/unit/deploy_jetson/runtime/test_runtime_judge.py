@@ -11,7 +11,7 @@ from tests.harness.fault_injection.arm_policies import arm_policy
 from tests.harness.fault_injection.composed import compose
 from tests.harness.fixtures.sample import sample_policy
 
-from physai.deploy_jetson.runtime.commands.queue import CommandQueue, Levels, Ticket
+from physai.deploy_jetson.runtime.commands.queue import CommandQueue, Levels, RequestTicket
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
 from physai.deploy_jetson.runtime.loop.loop import Loop
@@ -142,7 +142,7 @@ def starts_by_itself(patch: pytest.MonkeyPatch) -> None:
 def requests_lost(patch: pytest.MonkeyPatch) -> None:
     take = CommandQueue.take
 
-    def dropping(self: CommandQueue) -> Ticket | None:
+    def dropping(self: CommandQueue) -> RequestTicket | None:
         take(self)
         return take(self)
 
@@ -164,7 +164,7 @@ def old_tickets(patch: pytest.MonkeyPatch) -> None:
     """Resets and starts count for the newest state, whenever they were made."""
     refusal = Loop._refusal  # pyright: ignore[reportPrivateUsage]
 
-    def renewed(self: Loop, ticket: Ticket) -> str:
+    def renewed(self: Loop, ticket: RequestTicket) -> str:
         ticket.levels, ticket.read_back = self._levels, self._tick.read_back  # pyright: ignore[reportPrivateUsage]
         return refusal(self, ticket)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
 from tests.harness.fault_injection.world import Fault, World
 
-from physai.deploy_jetson.runtime.commands.queue import Command, Ticket
+from physai.deploy_jetson.runtime.commands.queue import Command, RequestTicket
 from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.deploy_jetson.ticks.reasons import RuntimeFault, describe
 from physai.deploy_jetson.ticks.tick_ring import TickRing
@@ -169,7 +169,7 @@ def test_a_reset_leads_to_standstill_and_a_start_to_run(tmp_path: Path) -> None:
         assert "RUN: started by the operator" in rig.said
 
 
-def asked(answers: list[Ticket], *words: Command) -> Callable[[LoopUnderTest], object]:
+def asked(answers: list[RequestTicket], *words: Command) -> Callable[[LoopUnderTest], object]:
     """Requests one after the other, within one period; their tickets."""
 
     def ask(rig: LoopUnderTest) -> None:
@@ -182,7 +182,7 @@ def asked(answers: list[Ticket], *words: Command) -> Callable[[LoopUnderTest], o
 @pytest.mark.parametrize("safer", [Command.STOP, Command.HOLD, Command.DAMP])
 def test_a_reset_never_takes_a_later_stop_back(tmp_path: Path, safer: Command, later: int) -> None:
     """Finding 1: reset, 2 ms later stop: the stop was lost in 17 of 20."""
-    answers: list[Ticket] = []
+    answers: list[RequestTicket] = []
     begin: Script = {10: request(Command.STOP), 40: asked(answers, *[Command.RESET, Command.START] * 3)}
     script: Script = {**begin, 40: asked(answers, *[Command.RESET, Command.START] * 3, safer)} if not later else begin
     if later:
@@ -194,7 +194,7 @@ def test_a_reset_never_takes_a_later_stop_back(tmp_path: Path, safer: Command, l
 
 
 def test_a_reset_before_the_stop_was_read_back_is_refused(tmp_path: Path) -> None:
-    answers: list[Ticket] = []
+    answers: list[RequestTicket] = []
     with played(tmp_path, {10: request(Command.STOP), 14: asked(answers, Command.RESET)}) as (_, _, ticks):
         assert set(states(ticks)[11:]) == {GuardState.PROTECTIVE_STOP}
     assert [ticket.obeyed for ticket in answers] == [False]
@@ -203,7 +203,7 @@ def test_a_reset_before_the_stop_was_read_back_is_refused(tmp_path: Path) -> Non
 
 def test_a_start_that_was_requested_with_the_reset_is_refused(tmp_path: Path) -> None:
     """What a start means was not known before the reset was obeyed."""
-    answers: list[Ticket] = []
+    answers: list[RequestTicket] = []
     script: Script = {10: request(Command.STOP), 40: asked(answers, Command.RESET, Command.START)}
     with played(tmp_path, script) as (_, _, ticks):
         assert set(states(ticks)[45:95]) == {GuardState.STANDSTILL}
@@ -240,7 +240,7 @@ def test_a_stop_survives_a_guard_that_fails(tmp_path: Path, word: Command) -> No
 
 
 def test_every_request_is_answered_when_the_loop_ends(tmp_path: Path) -> None:
-    answers: list[Ticket] = []
+    answers: list[RequestTicket] = []
     with played(tmp_path, {95: asked(answers, Command.RESET, Command.START, Command.ACTIVATE)}, periods=96):
         assert all(ticket.answered for ticket in answers)
 
@@ -264,7 +264,7 @@ def test_a_request_to_activate_takes_no_stop_back_while_it_drives(tmp_path: Path
 @pytest.mark.parametrize("kind", [Fault.SENSOR_NAN, Fault.STAMP_OLD, Fault.SILENT])
 def test_nothing_is_reset_or_started_blind(tmp_path: Path, kind: Fault) -> None:
     """Finding 3: a reset with dead sensors sent the default pose."""
-    answers: list[Ticket] = []
+    answers: list[RequestTicket] = []
     script = fault_in(kind, range(50, 90))
     script |= {10: request(Command.STOP), 60: asked(answers, Command.RESET)}
     script[60] = lambda rig: (asked(answers, Command.RESET)(rig), fault(kind)(rig))
@@ -291,7 +291,7 @@ def forget_number(field: str) -> Callable[[LoopUnderTest], object]:
 @pytest.mark.parametrize("lost", [fault(Fault.POLL_RAISES), forget_number("ee_pose_target")], ids=["driver", "command"])
 def test_nothing_is_started_without_a_sound_sample(tmp_path: Path, lost: Callable[[LoopUnderTest], object]) -> None:
     """Joints that rest are not enough, where the driver fails, or a field that the policy reads is no number."""
-    answers: list[Ticket] = []
+    answers: list[RequestTicket] = []
     script: Script = {10: request(Command.STOP), 60: asked(answers, Command.RESET)}
     script[70] = lambda rig: (asked(answers, Command.START)(rig), lost(rig))
     with played(tmp_path, script, periods=90, policy=REACH) as (_, _, ticks):
@@ -522,7 +522,7 @@ def test_who_has_lost_the_robot_sends_nothing_any_more(when: str, tmp_path: Path
 
 
 def test_who_asks_to_activate_what_is_about_to_end_is_refused(tmp_path: Path) -> None:
-    tickets: list[Ticket | None] = []
+    tickets: list[RequestTicket | None] = []
 
     def ask(rig: LoopUnderTest) -> None:
         tickets.append(rig.commands.put(Command.ACTIVATE))

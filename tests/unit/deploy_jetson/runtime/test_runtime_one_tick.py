@@ -14,7 +14,7 @@ from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
 from tests.harness.fault_injection.world import Fault, World
 from tests.harness.fixtures.sample import sample_policy
 
-from physai.deploy_jetson.inference.engine import EngineError
+from physai.deploy_jetson.inference.engine import InferenceError
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.policy.header import POLICY_FILE
@@ -238,7 +238,7 @@ def test_a_transport_that_cannot_receive(tmp_path: Path) -> None:
 def test_all_at_once(tmp_path: Path) -> None:
     def everything(rig: LoopUnderTest) -> None:
         def broken() -> bool:
-            raise EngineError("out of memory")
+            raise InferenceError("out of memory")
 
         assert isinstance(rig.world, Scripted)
         rig.world.fault = rig.world.lasting = Fault.POLL_RAISES

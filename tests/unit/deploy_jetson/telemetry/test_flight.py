@@ -26,7 +26,7 @@ from physai.deploy_jetson.telemetry.flight.file import (
     file_name,
     flight_file,
 )
-from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, FlightRing, FlightView, Layout
+from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, FlightRing, FlightView, RowLayout
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.safety import GuardState, Reason
 from physai.sdk.transport.protocol import Array, Sample, empty_sample
@@ -93,7 +93,7 @@ def test_another_process_sees_the_last_ticks(capacity: int, pushed: int, most: i
     flight = recording.view.last(most)
     expected = list(range(pushed - min(pushed, capacity, most), pushed))
     assert flight.ticks["tick"].tolist() == expected
-    layout = Layout.of(CONTRACT)
+    layout = RowLayout.of(CONTRACT)
     assert flight.rows[:, layout.fields["joint_pos"]].ravel().tolist() == [0.5 * number for number in expected]
     sent = flight.rows[:, layout.targets["joint_effort_target"]].ravel()
     assert np.array_equal(sent, [-number if number % 3 else np.nan for number in expected], equal_nan=True)
@@ -110,7 +110,7 @@ def test_what_is_read_while_it_is_written_is_whole() -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    layout = Layout.of(CONTRACT)
+    layout = RowLayout.of(CONTRACT)
     while not written.is_set():
         flight = recording.view.last(20)
         numbers = flight.ticks["tick"].tolist()

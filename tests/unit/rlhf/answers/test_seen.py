@@ -8,7 +8,7 @@ import pytest
 
 from physai.rlhf.answers.motion_features import seen_names, with_seen
 from physai.rlhf.answers.preferences import measures
-from physai.rlhf.answers.segment import Layout
+from physai.rlhf.answers.segment import SegmentLayout
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
@@ -71,7 +71,7 @@ def test_any_names_of_links_are_told_apart(slider: str, pole: str) -> None:
     names = seen_names(replace(plain, model=spec.compile()))
     assert len(set(names)) == 12 + len(measures(plain))
     size = len(names)
-    layout = Layout(
+    layout = SegmentLayout(
         task="any", fingerprint="any", step_dt=0.02, steps=1, qpos=2, critic=size, actions=1, terms=("a",), seen=names
     )
     assert layout.named["joint_speed"] == 12

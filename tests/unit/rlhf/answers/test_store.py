@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from physai.rlhf.answers.answers import Answer, Choice, Pair, Question
-from physai.rlhf.answers.segment import Layout, PreferenceError, Segment, decode, encode, parse_layout
+from physai.rlhf.answers.segment import PreferenceError, Segment, SegmentLayout, decode, encode, parse_layout
 from physai.rlhf.answers.store import PreferenceStore
 from physai.sdk.base.errors import UnknownNameError
 
-LAYOUT = Layout(
+LAYOUT = SegmentLayout(
     task="t", fingerprint="f", step_dt=0.02, steps=3, qpos=2, critic=4, actions=1, terms=("reward", "joint_speed")
 )
 SEED = 2**64 - 1
@@ -50,7 +50,7 @@ def reopened(store: PreferenceStore) -> PreferenceStore:
 
 
 @pytest.mark.parametrize("layout", [None, LAYOUT])
-def test_a_folder_is_no_database(layout: Layout | None, tmp_path: Path) -> None:
+def test_a_folder_is_no_database(layout: SegmentLayout | None, tmp_path: Path) -> None:
     with pytest.raises(PreferenceError, match="is a folder, and a database is a file; name a file"):
         PreferenceStore(tmp_path, layout=layout)
     filled(tmp_path / "preferences.db").close()

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.stats.two_sample import detectable_rate_difference
 from physai.sim.tasks.task import Task
-from physai.twin.closed_loop.compare import ALONE, RATE_NEEDED, Comparison, compare
+from physai.twin.closed_loop.compare import ALONE, RATE_NEEDED, RunComparison, compare
 from physai.twin.closed_loop.runs import Runs
 from physai.twin.model.closed_loop_evidence import POWER, ClosedLoopTest
 
@@ -31,11 +31,11 @@ def moving(
     )
 
 
-def result_of(found: Comparison, name: str) -> ClosedLoopTest:
+def result_of(found: RunComparison, name: str) -> ClosedLoopTest:
     return next(test for test in found.tests if test.name == name)
 
 
-def outcome(task: Task, twin: Runs, real: Runs | None = None) -> Comparison:
+def outcome(task: Task, twin: Runs, real: Runs | None = None) -> RunComparison:
     return compare(task, real or moving(STARTS, seed=1), twin)
 
 

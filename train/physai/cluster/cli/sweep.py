@@ -15,7 +15,7 @@ from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
-    from physai.cluster.sweep.folder import Base, SweepFolder, Trial
+    from physai.cluster.sweep.folder import SweepBase, SweepFolder, SweepTrial
     from physai.cluster.sweep.plan import Sweep
     from physai.cluster.sweep.results import PointResult, TrialResult
     from physai.train.onnx_export.export import ExportReport
@@ -79,9 +79,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return _report(folder, arguments, is_complete=is_complete)
 
 
-def _new(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
+def _new(arguments: argparse.Namespace) -> tuple[SweepBase, Sweep, Path]:
     from physai.cluster.cli.settings import option_pair
-    from physai.cluster.sweep.folder import Base
+    from physai.cluster.sweep.folder import SweepBase
     from physai.cluster.sweep.plan import load_sweep, setting_text
     from physai.sim.tasks.registry import BUILT_IN
     from physai.train.settings.config import read_settings
@@ -100,7 +100,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
     task = arguments.task if arguments.task in BUILT_IN else _path(arguments.task)
     files = {"robot": arguments.robot, "twin": arguments.twin}
     paths = {name: None if value is None else _path(value) for name, value in files.items()}
-    base = Base(
+    base = SweepBase(
         task=task,
         robot=paths["robot"],
         twin=paths["twin"],
@@ -128,7 +128,7 @@ def _hashes(files: dict[str, str | None]) -> dict[str, str]:
     }
 
 
-def _resumed(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
+def _resumed(arguments: argparse.Namespace) -> tuple[SweepBase, Sweep, Path]:
     """The recorded sweep. Files that it names are opened only if the user names them, too, and they are the same.
 
     Raises:
@@ -171,7 +171,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Base, Sweep, Path]:
     return base.model_copy(update=named), record.sweep, arguments.resume
 
 
-def _words(folder: SweepFolder, trial: Trial) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _words(folder: SweepFolder, trial: SweepTrial) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Words after `physai` that begin a trial, and those that continue it."""
     base, sweep = folder.record.base, folder.record.sweep
     run = str(folder.run(trial).resolve())
@@ -187,19 +187,19 @@ def _words(folder: SweepFolder, trial: Trial) -> tuple[tuple[str, ...], tuple[st
     return (*new, *limit), (*resumed, *limit)
 
 
-def _task_file(base: Base) -> list[str]:
+def _task_file(base: SweepBase) -> list[str]:
     """The task, if it is a file or a run folder: runs of such tasks have it named again."""
     from physai.sim.tasks.registry import BUILT_IN
 
     return [] if base.task in BUILT_IN else [base.task]
 
 
-def _source_words(base: Base) -> list[str]:
+def _source_words(base: SweepBase) -> list[str]:
     options = (("--robot", base.robot), ("--twin", base.twin), ("--preset", base.preset), ("--device", base.device))
     return ["train", base.task, *(word for name, value in options if value is not None for word in (name, value))]
 
 
-def _check_points(base: Base, sweep: Sweep) -> None:
+def _check_points(base: SweepBase, sweep: Sweep) -> None:
     """Refuses what trials would refuse, before any of them starts.
 
     Raises:

@@ -19,7 +19,7 @@ from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import key_values
 
 if TYPE_CHECKING:
-    from physai.cluster.workflow.cache.store import Store
+    from physai.cluster.workflow.cache.store import ResultStore
     from physai.cluster.workflow.executors.place import Place
     from physai.cluster.workflow.model import Platform, Workflow
     from physai.cluster.workflow.runner import StageReport
@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
     from physai.cluster.workflow.cache.shared_cache import SharedCache
-    from physai.cluster.workflow.cache.store import Store
+    from physai.cluster.workflow.cache.store import ResultStore
     from physai.cluster.workflow.lint import require_sound
     from physai.cluster.workflow.runner import WorkflowRun
     from physai.sdk.base.errors import unknown_name
@@ -111,7 +111,7 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
             raise unknown_name("stage", name, workflow.stages)
     require_sound(workflow, arguments.file)
     shared = None if arguments.cache is None else SharedCache(arguments.cache, _say)
-    store = Store(arguments.folder or Path("runs") / f"{workflow.name}-workflow", shared)
+    store = ResultStore(arguments.folder or Path("runs") / f"{workflow.name}-workflow", shared)
     with store.locked(), _place(arguments, store) as place:
         run = WorkflowRun(workflow, arguments.file.parent, store, place, _say, again=arguments.again)
         try:
@@ -135,7 +135,7 @@ def _run_stages(workflow: Workflow, arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _place(arguments: argparse.Namespace, store: Store) -> Generator[Place]:
+def _place(arguments: argparse.Namespace, store: ResultStore) -> Generator[Place]:
     if arguments.ray is None:
         from physai.cluster.workflow.executors.local import Here
 
@@ -154,7 +154,7 @@ def _place(arguments: argparse.Namespace, store: Store) -> Generator[Place]:
 
 
 def _limits(arguments: argparse.Namespace) -> Any:
-    from physai.cluster.workflow.executors.resources import Limits
+    from physai.cluster.workflow.executors.resources import ResourceLimits
     from physai.cluster.workflow.model import Resources
 
     asked: dict[str, int] = {}
@@ -168,7 +168,7 @@ def _limits(arguments: argparse.Namespace) -> Any:
         if not re.fullmatch(r"[1-9][0-9]{0,6}(Mi|Gi)", arguments.memory):
             raise PhysaiError(f"--memory takes a size such as 512Mi or 16Gi, got {arguments.memory!r}")
         asked["memory_bytes"] = Resources(memory=arguments.memory).memory_bytes
-    return Limits(**asked)
+    return ResourceLimits(**asked)
 
 
 def _say(line: str) -> None:

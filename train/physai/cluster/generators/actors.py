@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from physai.cluster.generators.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, RolloutGenerator, Weights
 from physai.compute.ray.cluster import TRAINING_PACKAGES, ClusterError, brief, require_same_versions, versions
 from physai.sdk.base.errors import PhysaiError
 from physai.train.collectors.collector import Scorer, Share
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Worlds:
+class InitialWorlds:
     """From which a generator begins; see `RolloutGenerator`."""
 
     share: Share
@@ -52,7 +52,7 @@ class GeneratorActor:
         """See `about_process`."""
         return about_process()
 
-    def build(self, source: RunTaskSource, worlds: Worlds) -> RolloutGenerator:
+    def build(self, source: RunTaskSource, worlds: InitialWorlds) -> RolloutGenerator:
         """A generator of these worlds."""
         return RolloutGenerator(
             source.load(),
@@ -64,11 +64,11 @@ class GeneratorActor:
             scorer=worlds.scorer,
         )
 
-    def collect(self, which: int, worlds: Worlds | None, order: Order, weights: Weights) -> Chunk:
+    def collect(self, which: int, worlds: InitialWorlds | None, order: ChunkRequest, weights: Weights) -> Chunk:
         """Has a generator play, from these worlds, or from where it stands if None."""
         return self._generator(which, worlds).collect(order, weights)
 
-    def state(self, which: int, worlds: Worlds | None) -> Arrays:
+    def state(self, which: int, worlds: InitialWorlds | None) -> Arrays:
         """State of a generator's worlds."""
         return self._generator(which, worlds).state
 
@@ -76,7 +76,7 @@ class GeneratorActor:
         """Frees the worlds of a generator that another actor continues."""
         self._generators.pop(which, None)
 
-    def _generator(self, which: int, worlds: Worlds | None) -> RolloutGenerator:
+    def _generator(self, which: int, worlds: InitialWorlds | None) -> RolloutGenerator:
         if worlds is not None:
             self._generators[which] = self.build(self._source, worlds)
         return self._generators[which]
@@ -87,7 +87,7 @@ class ActorLostError(ClusterError):
 
 
 @dataclass(frozen=True)
-class Process:
+class ActorProcess:
     """Of an actor that has answered."""
 
     host: str
@@ -113,7 +113,7 @@ class Actors:
         self._coming: dict[int, Any] = {}
         """The first answer of each actor that has not answered yet."""
         self._failed: Counter[int] = Counter()
-        self.ready: dict[int, Process] = {}
+        self.ready: dict[int, ActorProcess] = {}
 
     def __getitem__(self, number: int) -> Any:
         """The handle of an actor."""
@@ -159,7 +159,7 @@ class Actors:
             del self._coming[number]
             self._failed[number] = 0
             require_same_versions(about["host"], {name: about[name] for name in TRAINING_PACKAGES})
-            self.ready[number] = Process(about["host"], int(about["pid"]))
+            self.ready[number] = ActorProcess(about["host"], int(about["pid"]))
             logger.info("a %s's process starts on %s; there are %d", self._role, about["host"], len(self.ready))
 
     def get(self, reference: Any, *, timeout_s: float | None = None) -> Any:

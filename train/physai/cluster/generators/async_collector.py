@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from physai.cluster.generators.batching import Admission, Ticket
+from physai.cluster.generators.batching import Admission, ChunkTicket
 from physai.cluster.generators.buffering import fill
 from physai.cluster.generators.dispatch import OF_WORLDS, joined_arrays, part
 from physai.cluster.generators.executor import Executor, GeneratorLostError
-from physai.cluster.generators.generator import Arrays, Chunk, Order, Weights, as_arrays, as_tensors, pack
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, Weights, as_arrays, as_tensors, pack
 from physai.cluster.placement.world_split import equal_shares
 from physai.compute.ray.cluster import ClusterError
 from physai.sim.tasks.task import Task
@@ -101,7 +101,7 @@ class AsyncCollector:
         """Which of them was learned from last; all generators' noise is numbered so."""
         self._chunks: dict[int, tuple[Chunk, int]] = {}
         """Chunks at hand and their place among their generator's, by ticket."""
-        self._outbox: list[tuple[Ticket, Order, Any]] = []
+        self._outbox: list[tuple[ChunkTicket, ChunkRequest, Any]] = []
         self._weights: Weights | None = None
         self._losses: Counter[int] = Counter()
         self._started = False
@@ -186,7 +186,7 @@ class AsyncCollector:
         if self._weights is None:
             return
         self._outbox += [
-            (ticket, Order(ticket.number, self._curriculum), self._weights) for ticket in self.admission.deal()
+            (ticket, ChunkRequest(ticket.number, self._curriculum), self._weights) for ticket in self.admission.deal()
         ]
         self._changed.notify_all()
 

@@ -12,7 +12,7 @@ Stragglers = Literal["wait", "drop"]
 
 
 @dataclass(frozen=True)
-class Ticket:
+class ChunkTicket:
     """A chunk that a generator was asked for."""
 
     number: int
@@ -57,8 +57,8 @@ class Admission:
         self._generators = generators
         self._taken = version
         """Batches that were taken; one more than the version while the trainer learns."""
-        self._running: dict[int, Ticket] = {}
-        self._at_hand: list[Ticket] = []
+        self._running: dict[int, ChunkTicket] = {}
+        self._at_hand: list[ChunkTicket] = []
         self._dealt = 0
         self._contributed: Counter[int] = Counter()
         self.learned: Counter[int] = Counter()
@@ -89,11 +89,11 @@ class Admission:
         room = (self.staleness + self.version + 1) * self.batch - (self.accepted + self.running)
         return max(0, min(self._generators - self.running, room))
 
-    def deal(self) -> list[Ticket]:
+    def deal(self) -> list[ChunkTicket]:
         """Asks idle generators for chunks, as far as that is allowed."""
         idle = [which for which in range(self._generators) if which not in self._running]
         idle.sort(key=lambda which: (self._contributed[which], which))
-        tickets = [Ticket(self._dealt + n, which, self.version) for n, which in enumerate(idle[: self.allowed])]
+        tickets = [ChunkTicket(self._dealt + n, which, self.version) for n, which in enumerate(idle[: self.allowed])]
         self._dealt += len(tickets)
         self._running |= {ticket.generator: ticket for ticket in tickets}
         return tickets
@@ -120,7 +120,7 @@ class Admission:
         """Forgets what a generator that was lost was asked for; `deal` asks its successor, for the present version."""
         self._running.pop(generator, None)
 
-    def _too_old(self, ticket: Ticket, batch: int) -> bool:
+    def _too_old(self, ticket: ChunkTicket, batch: int) -> bool:
         return batch - ticket.version > self.staleness
 
     @property
@@ -134,7 +134,7 @@ class Admission:
         waits = self._stragglers == "wait" and bool(self.overdue)
         return self._taken == self.version and len(self._at_hand) >= self.batch and not waits
 
-    def take(self) -> list[Ticket]:
+    def take(self) -> list[ChunkTicket]:
         """The batch that the trainer learns from next, by generators, then in the order in which each played.
 
         Raises:
@@ -149,7 +149,7 @@ class Admission:
         self.learned.update(ticket.generator for ticket in batch)
         return sorted(batch, key=lambda ticket: (ticket.generator, ticket.number))
 
-    def advance(self) -> list[Ticket]:
+    def advance(self) -> list[ChunkTicket]:
         """Goes on to the version that has learned from the batch taken; returns what is too old now, and dropped."""
         self.version = self._taken
         late = [ticket for ticket in self._at_hand if self._too_old(ticket, self._taken)]

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from physai.cluster.generators.generator import Chunk, as_tensors
 from physai.train.algorithms.ppo import Rollout
-from physai.train.collectors.collector import Learner, Played, add_values
+from physai.train.collectors.collector import Learner, StepRecords, add_values
 from physai.train.models.numpy_policy import as_tensor
 
 
-def fill(rollout: Rollout, chunks: Sequence[Chunk], learner: Learner, *, metrics: Iterable[str]) -> Played:
+def fill(rollout: Rollout, chunks: Sequence[Chunk], learner: Learner, *, metrics: Iterable[str]) -> StepRecords:
     """Puts chunks side by side into a rollout, values of the learner's critic to them, and the summary of them.
 
     Args:
@@ -25,7 +25,7 @@ def fill(rollout: Rollout, chunks: Sequence[Chunk], learner: Learner, *, metrics
         worlds = 0 if name == "hidden" else 1
         joined = np.concatenate([chunk.columns[name] for chunk in chunks], axis=worlds)
         getattr(rollout, name).copy_(as_tensor(joined))
-    played = joined_played([Played(**as_tensors(chunk.played)) for chunk in chunks])
+    played = joined_played([StepRecords(**as_tensors(chunk.played)) for chunk in chunks])
     add_values(rollout, played, learner)
     counts = [chunk.columns["reward"].shape[1] for chunk in chunks]
     rollout.reward_terms = {
@@ -37,13 +37,13 @@ def fill(rollout: Rollout, chunks: Sequence[Chunk], learner: Learner, *, metrics
     return played
 
 
-def joined_played(parts: Sequence[Played]) -> Played:
+def joined_played(parts: Sequence[StepRecords]) -> StepRecords:
     """Steps of all worlds, joined from those of each share of them, in their order."""
     outcomes = [part.outcomes for part in parts]
     judged = [x >= 0.0 for x in outcomes]
     names = sorted({name for part in parts for name in part.metrics})
     metrics = {name: _in_order(judged, [part.metrics.get(name) for part in parts]) for name in names}
-    return Played(
+    return StepRecords(
         outcomes=torch.cat(outcomes, dim=1),
         metrics=metrics,
         cut=torch.cat([part.cut for part in parts], dim=1),

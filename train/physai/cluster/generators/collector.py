@@ -12,13 +12,13 @@ import torch
 from physai.cluster.generators.buffering import fill
 from physai.cluster.generators.dispatch import OF_WORLDS, joined_arrays, part
 from physai.cluster.generators.executor import WAY_OUT, Executor, GeneratorLostError
-from physai.cluster.generators.generator import Arrays, Chunk, Order, as_arrays, as_tensors, pack
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, as_arrays, as_tensors, pack
 from physai.cluster.generators.scoring import ScoringActors
 from physai.cluster.placement.world_split import shares
 from physai.compute.ray.cluster import ClusterError
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
-from physai.train.collectors.collector import Learner, Played, Scorer, Scoring
+from physai.train.collectors.collector import Learner, Scorer, Scoring, StepRecords
 from physai.train.settings.config import TrainConfig
 
 MAX_LOSSES = 5
@@ -100,10 +100,10 @@ class ClusterCollector:
         self.gather(rollout)
         return rollout
 
-    def gather(self, rollout: Rollout) -> Played:
+    def gather(self, rollout: Rollout) -> StepRecords:
         """`collect`, and what the steps left besides, with their scores if there are any."""
         self._start()
-        chunks = self._chunks(Order(self._number, self._curriculum))
+        chunks = self._chunks(ChunkRequest(self._number, self._curriculum))
         self._number += 1
         self._states = [chunk.state for chunk in chunks]
         played = fill(rollout, chunks, self.learner, metrics=self._metrics)
@@ -125,7 +125,7 @@ class ClusterCollector:
         share, count = self._shares[which]
         self._executor.start(which, share, count, self._states[which])
 
-    def _chunks(self, order: Order) -> list[Chunk]:
+    def _chunks(self, order: ChunkRequest) -> list[Chunk]:
         """One chunk of every generator, in their order."""
         weights = self._executor.publish(pack(self.learner))
         for which in range(len(self._shares)):

@@ -19,8 +19,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from physai.cluster.generators.generator import Order, RolloutGenerator, pack
-from physai.cluster.placement.placement import Group, Placement, read_document
+from physai.cluster.generators.generator import ChunkRequest, RolloutGenerator, pack
+from physai.cluster.placement.placement import Placement, PlacementGroup, read_document
 from physai.cluster.placement.world_split import BLOCK
 from physai.compute.ray.cluster import ClusterError
 from physai.sdk.base.formats.documents import DocumentKind
@@ -124,7 +124,7 @@ def measure(task: Task, config: TrainConfig) -> Costs:
     size = 0
     for number in range(MEASURED + 1):
         start = time.perf_counter()
-        chunk = generator.collect(Order(number, 0.0), weights)
+        chunk = generator.collect(ChunkRequest(number, 0.0), weights)
         played = time.perf_counter() - start
         rollout = trainer.collector.collect(rollout)
         start = time.perf_counter()
@@ -167,7 +167,9 @@ class Plan:
             named: whether nodes have names that Ray knows; else there is one, on which all is.
         """
         groups = (
-            Group(number=count, colocated=True) if node == self.trainer else Group(number=count, node=node)
+            PlacementGroup(number=count, colocated=True)
+            if node == self.trainer
+            else PlacementGroup(number=count, node=node)
             for node, count in self.generators.items()
         )
         return Placement(trainer=self.trainer if named else None, generators=tuple(groups))

@@ -3,7 +3,7 @@
 import copy
 from typing import Any, Protocol
 
-from physai.cluster.generators.generator import Arrays, Chunk, Order, RolloutGenerator, Weights
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, RolloutGenerator, Weights
 from physai.compute.ray.cluster import ClusterError
 from physai.sim.tasks.task import Task
 from physai.train.collectors.collector import Scorer, Share
@@ -37,7 +37,7 @@ class Executor(Protocol):
         """Puts weights where all generators can read them; returns what `submit` takes."""
         ...
 
-    def submit(self, which: int, order: Order, weights: Any) -> None:
+    def submit(self, which: int, order: ChunkRequest, weights: Any) -> None:
         """Asks a generator for a chunk."""
         ...
 
@@ -66,14 +66,14 @@ class Executor(Protocol):
         ...
 
 
-class InProcess:
+class LocalGenerators:
     """Generators in this process, one after another: the same numbers as elsewhere, for tests and laptops."""
 
     def __init__(self, task: Task, config: TrainConfig, *, num_threads: int) -> None:
         """Generators of a task; `num_threads` are each one's engine's."""
         self._task, self._config, self._threads = task, config, num_threads
         self._generators: dict[int, RolloutGenerator] = {}
-        self._asked: list[tuple[int, Order, Weights]] = []
+        self._asked: list[tuple[int, ChunkRequest, Weights]] = []
         self._scorer: Scorer | None = None
 
     def score_with(self, scorer: Scorer) -> None:
@@ -91,7 +91,7 @@ class InProcess:
         """The weights themselves."""
         return weights
 
-    def submit(self, which: int, order: Order, weights: Weights) -> None:
+    def submit(self, which: int, order: ChunkRequest, weights: Weights) -> None:
         """Notes the order."""
         self._asked.append((which, order, weights))
 

@@ -29,7 +29,7 @@ ACTED = ("observation", "raw_observation", "raw_critic", "action", "mean", "log_
 
 
 @dataclass(frozen=True)
-class Order:
+class ChunkRequest:
     """Request to a generator. Order, weights and the state before determine the chunk."""
 
     number: int
@@ -138,7 +138,7 @@ class RolloutGenerator:
             state[MEMORY] = self._scoring.memory
         return as_arrays(as_tensors(as_arrays(state)))
 
-    def collect(self, order: Order, weights: Weights) -> Chunk:
+    def collect(self, order: ChunkRequest, weights: Weights) -> Chunk:
         """Steps the worlds with these weights."""
         collector, rollout = self._collector, self._rollout
         unpack(weights, collector.learner)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from physai.cluster.generators.async_collector import AsyncCollector
 from physai.cluster.generators.collector import ClusterCollector, ScorersPlace
-from physai.cluster.generators.executor import WAY_OUT, Executor, InProcess
-from physai.cluster.generators.ray_executor import RayExecutor
+from physai.cluster.generators.executor import WAY_OUT, Executor, LocalGenerators
+from physai.cluster.generators.ray_executor import RayGenerators
 from physai.cluster.generators.scoring import ScoringActors
 from physai.cluster.placement.placement import Placement, Seat, seats_on
 from physai.cluster.placement.world_split import equal_shares, shares
@@ -215,8 +215,8 @@ def _executor(
 ) -> Executor:
     played = chunk_config(config)
     if ray is None:
-        return InProcess(task, played, num_threads=engine_threads(config))
-    return RayExecutor(ray, source, played, seats=seats, way_out=way_out)
+        return LocalGenerators(task, played, num_threads=engine_threads(config))
+    return RayGenerators(ray, source, played, seats=seats, way_out=way_out)
 
 
 def chunk_config(config: TrainConfig) -> TrainConfig:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from physai.cluster.generators.actors import ActorLostError, Actors, GeneratorActor, Worlds
+from physai.cluster.generators.actors import ActorLostError, Actors, GeneratorActor, InitialWorlds
 from physai.cluster.generators.dispatch import deal, fewest_held
 from physai.cluster.generators.executor import WAY_OUT, GeneratorLostError
-from physai.cluster.generators.generator import Arrays, Chunk, Order, Weights
+from physai.cluster.generators.generator import Arrays, Chunk, ChunkRequest, Weights
 from physai.cluster.placement.placement import Seat
 from physai.compute.ray.cluster import ClusterError
 from physai.compute.ray.head import Head, says_whether_lost
@@ -41,7 +41,7 @@ class _Work:
     builds: bool
 
 
-class RayExecutor:
+class RayGenerators:
     """Generators in actors of the Ray cluster that this process is connected with.
 
     A generator is worlds and where they stand; an actor is a process that steps the worlds of one generator at a time.
@@ -74,11 +74,11 @@ class RayExecutor:
         self._actors = Actors(ray, self._start_actor)
         self.head = Head(ray, way_out=way_out)
         self._scorer: Scorer | None = None
-        self._worlds: dict[int, Worlds] = {}
+        self._worlds: dict[int, InitialWorlds] = {}
         """Where the worlds of each generator stand after what it sent last."""
         self._holders: dict[int, int] = {}
         """The actor that has the worlds of a generator as they stand."""
-        self._waiting: dict[int, tuple[Order, Any]] = {}
+        self._waiting: dict[int, tuple[ChunkRequest, Any]] = {}
         """What each generator is to do as soon as an actor is idle, those first that wait longest."""
         self._working: dict[int, _Work] = {}
         self._longest_s = 0.0
@@ -109,7 +109,7 @@ class RayExecutor:
             self._begun_s = self._going_s = time.monotonic()
         self._waiting.pop(which, None)
         self._holders.pop(which, None)
-        self._worlds[which] = Worlds(share, count, state, self._scorer)
+        self._worlds[which] = InitialWorlds(share, count, state, self._scorer)
         self.head.require()
         self._actors.require(len(self._worlds))
 
@@ -120,7 +120,7 @@ class RayExecutor:
         return self._ray.put(weights)
 
     @says_whether_lost
-    def submit(self, which: int, order: Order, weights: Any) -> None:
+    def submit(self, which: int, order: ChunkRequest, weights: Any) -> None:
         """Asks for a chunk."""
         self._waiting[which] = order, weights
         self._deal()
@@ -135,7 +135,7 @@ class RayExecutor:
             answer = self._actors[number].collect.remote(which, worlds, order, weights)
             self._working[number] = _Work(which, answer, time.monotonic(), builds=worlds is not None)
 
-    def _hand_over(self, which: int, number: int) -> Worlds | None:
+    def _hand_over(self, which: int, number: int) -> InitialWorlds | None:
         """Facts that an actor needs to step a generator's worlds; None if it has them."""
         before = self._holders.get(which)
         if before == number:

@@ -24,7 +24,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.
 Document = TypeVar("Document", bound=Frozen)
 
 
-class Group(Frozen):
+class PlacementGroup(Frozen):
     """Generators or scorers placed alike: on a node, or on any nodes that have labels and are the trainer's or not."""
 
     number: Annotated[int, Field(ge=1, le=MAX_GENERATORS)]
@@ -38,7 +38,7 @@ class Group(Frozen):
     """Whether on the trainer's node; None for either."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> "Group":
+    def _one_way(self) -> "PlacementGroup":
         if self.node is not None and (self.labels or self.colocated is not None):
             other = "labels" if self.labels else "colocated"
             raise ValueError(f"node {self.node!r} says where they run, and so does {other}; remove one")
@@ -59,9 +59,9 @@ class Placement(Frozen):
 
     format_version: Annotated[int, Field(ge=1, le=1)] = 1
     trainer: NodeName | None = None
-    """Node that the trainer is to be on, as of `Group.node`; None for any."""
-    generators: Annotated[tuple[Group, ...], Field(min_length=1, max_length=MAX_GENERATORS)]
-    scorers: Annotated[tuple[Group, ...], Field(max_length=MAX_GENERATORS)] = ()
+    """Node that the trainer is to be on, as of `PlacementGroup.node`; None for any."""
+    generators: Annotated[tuple[PlacementGroup, ...], Field(min_length=1, max_length=MAX_GENERATORS)]
+    scorers: Annotated[tuple[PlacementGroup, ...], Field(max_length=MAX_GENERATORS)] = ()
     """Of `physai finetune --scoring apart`."""
 
     @model_validator(mode="after")
@@ -225,7 +225,7 @@ def seats(placement: Placement, nodes: Sequence[ClusterNode], *, trainer: Cluste
 
 
 def _choices(
-    role: str, group: Group, nodes: Sequence[ClusterNode], trainer: ClusterNode, has: str
+    role: str, group: PlacementGroup, nodes: Sequence[ClusterNode], trainer: ClusterNode, has: str
 ) -> list[ClusterNode]:
     if group.node is not None:
         return [_named(group.node, nodes, has)]

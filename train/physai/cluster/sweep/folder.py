@@ -27,7 +27,7 @@ State: TypeAlias = Literal["waiting", "unfinished", "ended", "stopped", "failed"
 """`stopped` early because it fell behind; `unfinished` if it is training, or was interrupted or killed."""
 
 
-class Base(Frozen):
+class SweepBase(Frozen):
     """Settings that all trials of a sweep share."""
 
     task: Annotated[str, Field(max_length=4096)]
@@ -45,7 +45,7 @@ class SweepRecord(Frozen):
     """`sweep.json`: what the sweep is to do."""
 
     format_version: Literal[1] = 1
-    base: Base
+    base: SweepBase
     sweep: Sweep
     points: Annotated[list[dict[str, Text]], Field(max_length=MAX_TRIALS)]
 
@@ -69,7 +69,7 @@ _STATE = DocumentKind(
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class SweepTrial:
     """One training run of a sweep."""
 
     number: int
@@ -89,11 +89,11 @@ class SweepFolder:
     def __init__(self, path: Path, record: SweepRecord, state: StateRecord) -> None:
         self.path, self.record, self.state = path, record, state
         self.trials = [
-            Trial(number, point, seed) for number, point in enumerate(record.points) for seed in record.sweep.seeds
+            SweepTrial(number, point, seed) for number, point in enumerate(record.points) for seed in record.sweep.seeds
         ]
 
     @classmethod
-    def new(cls, path: Path, base: Base, sweep: Sweep) -> "SweepFolder":
+    def new(cls, path: Path, base: SweepBase, sweep: Sweep) -> "SweepFolder":
         """Draw the points and write what is to be done.
 
         Raises:
@@ -129,7 +129,7 @@ class SweepFolder:
             state = _STATE.parse(StateRecord, _read(path / STATE_FILE), source=str(path / STATE_FILE))
         return cls(path, record, state)
 
-    def run(self, trial: Trial) -> Path:
+    def run(self, trial: SweepTrial) -> Path:
         """Run folder of a trial."""
         return self.path / TRIALS_FOLDER / trial.name
 
@@ -149,7 +149,7 @@ class SweepFolder:
             self.state = StateRecord(stopped=self.state.stopped)
             _write(self.path / STATE_FILE, self.state)
 
-    def state_of(self, trial: Trial) -> State:
+    def state_of(self, trial: SweepTrial) -> State:
         """Progress of a trial."""
         if trial.name in self.state.failed:
             return "failed"
@@ -161,7 +161,7 @@ class SweepFolder:
         outcome = load_outcome(folder)
         return "ended" if outcome is not None and not outcome.interrupted else "unfinished"
 
-    def curve(self, trial: Trial) -> list[tuple[float, float]]:
+    def curve(self, trial: SweepTrial) -> list[tuple[float, float]]:
         """Times and metric of a trial's iterations, until it ended or was stopped early."""
         until = self.state.stopped.get(trial.name, math.inf)
         sweep = self.record.sweep

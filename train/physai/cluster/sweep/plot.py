@@ -16,7 +16,7 @@ _MAX_LABEL = 14
 
 
 @dataclass(frozen=True)
-class Axis:
+class PlotAxis:
     """One vertical axis: where values lie on it, from 0 at the bottom to 1 at the top."""
 
     label: str
@@ -25,12 +25,12 @@ class Axis:
     """Of each trial."""
 
 
-def setting_axis(name: str, kind: Distribution, values: Sequence[str]) -> Axis:
+def setting_axis(name: str, kind: Distribution, values: Sequence[str]) -> PlotAxis:
     """The axis of a setting: a choice's values evenly spaced, logarithmic for `loguniform`, otherwise linear."""
     if kind.choice is not None:
         order = list(dict.fromkeys(kind.choice))
         place = {text: 0.5 if len(order) == 1 else i / (len(order) - 1) for i, text in enumerate(order)}
-        return Axis(name, tuple((at, text) for text, at in place.items()), tuple(place[value] for value in values))
+        return PlotAxis(name, tuple((at, text) for text, at in place.items()), tuple(place[value] for value in values))
     bounds = kind.uniform or kind.loguniform or kind.ints
     assert bounds is not None
     scale = math.log if kind.loguniform is not None else float
@@ -43,15 +43,15 @@ def setting_axis(name: str, kind: Distribution, values: Sequence[str]) -> Axis:
         marks = [math.log(float(f"{math.exp(mark):.2g}")) for mark in marks]
     shown = [math.exp(mark) if kind.loguniform is not None else mark for mark in marks]
     ticks = tuple(((mark - low) / (high - low), f"{value:.3g}") for mark, value in zip(marks, shown, strict=True))
-    return Axis(name, ticks, tuple((scale(float(value)) - low) / (high - low) for value in values))
+    return PlotAxis(name, ticks, tuple((scale(float(value)) - low) / (high - low) for value in values))
 
 
-def metric_axis(name: str, values: Sequence[float]) -> Axis:
+def metric_axis(name: str, values: Sequence[float]) -> PlotAxis:
     """The axis of the metric: from the worst to the best trial, success from 0 to 1."""
     low, high = (0.0, 1.0) if name == "success" else (min(values), max(values))
     span = high - low or 1.0
     ticks = [low + span * number / (_TICKS - 1) for number in range(_TICKS)]
-    return Axis(
+    return PlotAxis(
         name, tuple(((at - low) / span, f"{at:.3g}") for at in ticks), tuple((value - low) / span for value in values)
     )
 
@@ -75,7 +75,7 @@ def draw(folder: SweepFolder, results: Sequence[TrialResult]) -> Path | None:
     return path
 
 
-def _draw(path: Path, axes: Sequence[Axis], whole: Sequence[bool], folder: SweepFolder) -> None:
+def _draw(path: Path, axes: Sequence[PlotAxis], whole: Sequence[bool], folder: SweepFolder) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from physai.cluster.sweep.folder import State, SweepFolder, Trial
+from physai.cluster.sweep.folder import State, SweepFolder, SweepTrial
 from physai.cluster.sweep.plan import Point, SweepError
 from physai.sdk.base.files import write_atomic
 
@@ -17,7 +17,7 @@ CSV_FILE = "results.csv"
 class TrialResult:
     """Result of one trial."""
 
-    trial: Trial
+    trial: SweepTrial
     state: State
     value: float | None
     """Last known value of the metric; None before the first."""

@@ -62,7 +62,7 @@ class TrialOrder:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrialReport:
     """Progress report of a trial."""
 
     time: float
@@ -84,18 +84,18 @@ class Training:
     def __init__(self, order: TrialOrder) -> None:
         """Starts or continues the training."""
         self._order = order
-        self._last = Report(0.0, math.nan)
+        self._last = TrialReport(0.0, math.nan)
         self._refusal = _refusal(order)
         self._process = None if self._refusal or order.until is not None else _start(order)
 
-    def report(self, wait_s: float) -> Report:
+    def report(self, wait_s: float) -> TrialReport:
         """The next rung that was reached, or, after a while, how far the trial has come.
 
         Raises:
             LostTrainingError: the process was killed.
         """
         if self._refusal:
-            return Report(0.0, math.nan, ended=True, failure=self._refusal)
+            return TrialReport(0.0, math.nan, ended=True, failure=self._refusal)
         deadline = time.monotonic() + wait_s
         while True:
             # In this order, so that rows which the process wrote last are seen.
@@ -110,7 +110,7 @@ class Training:
                 return self._last
             time.sleep(POLL_S)
 
-    def _look(self, *, ended: bool) -> Report | None:
+    def _look(self, *, ended: bool) -> TrialReport | None:
         """A rung, if one was reached since the last report; otherwise notes the latest row and returns None."""
         order = self._order
         until = math.inf if order.until is None else order.until
@@ -119,19 +119,19 @@ class Training:
         rung = next((rung for rung in order.rungs if rung > self._last.time), math.inf)
         for at, value in new:
             if at >= rung:
-                return Report(at, value)
+                return TrialReport(at, value)
         # The last row is reported when the process has ended: Tune would stop it at its budget before it saved.
         if new and (ended or new[-1][0] < order.end):
-            self._last = Report(*new[-1])
+            self._last = TrialReport(*new[-1])
         return None
 
-    def _ending(self, code: int) -> Report:
+    def _ending(self, code: int) -> TrialReport:
         if code == 0:
-            return Report(self._last.time, self._last.value, ended=True)
+            return TrialReport(self._last.time, self._last.value, ended=True)
         said = _last_line(Path(self._order.log))
         if code != _REFUSED:
             raise LostTrainingError(f"{self._order.name}: the training ended with code {code}: {said}")
-        return Report(self._last.time, self._last.value, ended=True, failure=said)
+        return TrialReport(self._last.time, self._last.value, ended=True, failure=said)
 
     def stop(self) -> None:
         """Has the iteration completed and saved, and waits for it."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from physai.cluster.sweep.folder import LOGS_FOLDER, SweepFolder, Trial
+from physai.cluster.sweep.folder import LOGS_FOLDER, SweepFolder, SweepTrial
 from physai.cluster.sweep.training import TrialOrder
 from physai.compute.ray.cluster import TRAINING_PACKAGES, ClusterError, brief, connected, versions
 from physai.sdk.base.errors import MissingExtraError
@@ -27,7 +27,7 @@ _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
-Words = Callable[[Trial], tuple[tuple[str, ...], tuple[str, ...]]]
+Words = Callable[[SweepTrial], tuple[tuple[str, ...], tuple[str, ...]]]
 """Words of a trial that begin and continue it."""
 
 
@@ -65,7 +65,7 @@ def run_trials(folder: SweepFolder, words: Words, *, address: str, say: Callable
     return all(folder.state_of(trial) not in ("waiting", "unfinished") for trial in folder.trials)
 
 
-def _order(folder: SweepFolder, trial: Trial, words: Words, *, replay: bool) -> TrialOrder:
+def _order(folder: SweepFolder, trial: SweepTrial, words: Words, *, replay: bool) -> TrialOrder:
     sweep = folder.record.sweep
     new, resumed = words(trial)
     path = folder.path.resolve()

@@ -9,7 +9,7 @@ from graphlib import CycleError
 from pathlib import Path, PurePosixPath
 
 from physai.cluster.workflow.command_words import parsed_words, word_problems
-from physai.cluster.workflow.model import Image, Member, Platform, Stage, Workflow
+from physai.cluster.workflow.model import GangMember, Image, Platform, Workflow, WorkflowStage
 from physai.cluster.workflow.model_files import named_outside, surplus
 from physai.cluster.workflow.placeholders import placeholders
 from physai.cluster.workflow.workflow_file import WorkflowError, in_order
@@ -24,7 +24,7 @@ _RUNS_CODE = re.compile(r"PATH|LD_.*|PYTHON.*|BASH_ENV|ENV|HOME|RAY_.*|CUDA_VISI
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class LintFinding:
     """Something that a workflow cannot run with."""
 
     stage: str
@@ -33,15 +33,15 @@ class Finding:
     message: str
 
 
-def lint(workflow: Workflow, folder: Path | None = None) -> list[Finding]:
+def lint(workflow: Workflow, folder: Path | None = None) -> list[LintFinding]:
     """List what is wrong with a workflow.
 
     Args:
         workflow: the workflow.
         folder: folder of its file, in which inputs must exist; None does not look for them.
     """
-    found = [Finding(stage="", rule="names", message=text) for text in _same_names(workflow)]
-    found += [Finding(stage="", rule="images", message=text) for text in _mislabelled(workflow)]
+    found = [LintFinding(stage="", rule="names", message=text) for text in _same_names(workflow)]
+    found += [LintFinding(stage="", rule="images", message=text) for text in _mislabelled(workflow)]
     for name, stage in workflow.stages.items():
         checks = {
             "inputs": _inputs(workflow, stage, folder),
@@ -51,7 +51,7 @@ def lint(workflow: Workflow, folder: Path | None = None) -> list[Finding]:
             "platform": _platforms(workflow, stage),
             "credentials": _credentials(stage),
         }
-        found += [Finding(stage=name, rule=rule, message=text) for rule, texts in checks.items() for text in texts]
+        found += [LintFinding(stage=name, rule=rule, message=text) for rule, texts in checks.items() for text in texts]
     return [*found, *_cycle(workflow)]
 
 
@@ -72,12 +72,12 @@ def require_sound(workflow: Workflow, source: Path, *, inputs_exist: bool = True
         raise WorkflowError("\n".join([f"{source}: {len(findings)} findings", *lines]))
 
 
-def image_of(workflow: Workflow, stage: Stage, member: Member) -> Image | None:
+def image_of(workflow: Workflow, stage: WorkflowStage, member: GangMember) -> Image | None:
     """The image of a member; None if it has none, or an unknown one."""
     return workflow.images.get(member.image or stage.image or "")
 
 
-def image_platform(workflow: Workflow, stage: Stage, member: Member) -> Platform | None:
+def image_platform(workflow: Workflow, stage: WorkflowStage, member: GangMember) -> Platform | None:
     """The platform that a member asks for, or the only one that its image has; None if either will do."""
     image = image_of(workflow, stage, member)
     built = image.platforms if image is not None else ()
@@ -104,7 +104,7 @@ def _mislabelled(workflow: Workflow) -> Iterator[str]:
                 )
 
 
-def _inputs(workflow: Workflow, stage: Stage, folder: Path | None) -> Iterator[str]:
+def _inputs(workflow: Workflow, stage: WorkflowStage, folder: Path | None) -> Iterator[str]:
     for name, given in stage.inputs.items():
         if given.origin is not None:
             source, output = given.origin
@@ -137,7 +137,7 @@ def _require(kind: str, name: str, known: Mapping[str, object]) -> None:
         raise unknown_name(kind, name, known)
 
 
-def _outputs(stage: Stage) -> Iterator[str]:
+def _outputs(stage: WorkflowStage) -> Iterator[str]:
     written = {name for member in stage.gang for kind, name in placeholders(member.command) if kind == "outputs"}
     paths: dict[PurePosixPath, str] = {}
     for name, output in stage.outputs.items():
@@ -165,7 +165,7 @@ def _escapes(path: str) -> bool:
     return ".." in parts or not parts
 
 
-def _commands(stage: Stage) -> Iterator[str]:
+def _commands(stage: WorkflowStage) -> Iterator[str]:
     hosts = {member.name for member in stage.members}
     known = {"inputs": set(stage.inputs), "outputs": set(stage.outputs), "host": hosts}
     for member in stage.gang:
@@ -180,7 +180,7 @@ def _commands(stage: Stage) -> Iterator[str]:
             yield from word_problems(member.command)
 
 
-def _undeclared(stage: Stage, folder: Path) -> Iterator[str]:
+def _undeclared(stage: WorkflowStage, folder: Path) -> Iterator[str]:
     # Of words without a slash or ending many are names, which a file may have, too.
     words = [part for member in stage.gang for word in member.command for part in re.split("[=,]", word)]
     for word in dict.fromkeys(words):
@@ -191,7 +191,7 @@ def _undeclared(stage: Stage, folder: Path) -> Iterator[str]:
             )
 
 
-def _gang(stage: Stage) -> Iterator[str]:
+def _gang(stage: WorkflowStage) -> Iterator[str]:
     names = [member.name for member in stage.gang]
     if len(set(names)) != len(names):
         yield f"members {', '.join(names)}: each needs a name of its own"
@@ -203,7 +203,7 @@ def _gang(stage: Stage) -> Iterator[str]:
         )
 
 
-def _platforms(workflow: Workflow, stage: Stage) -> Iterator[str]:
+def _platforms(workflow: Workflow, stage: WorkflowStage) -> Iterator[str]:
     for key in dict.fromkeys([stage.image, *(member.image for member in stage.gang)]):
         if key is not None and key not in workflow.images:
             yield str(unknown_name("image", key, workflow.images))
@@ -217,7 +217,7 @@ def _platforms(workflow: Workflow, stage: Stage) -> Iterator[str]:
             )
 
 
-def _credentials(stage: Stage) -> Iterator[str]:
+def _credentials(stage: WorkflowStage) -> Iterator[str]:
     given = {credential.env for credential in stage.credentials}
     for member in stage.gang:
         for option, variable in _needed(parsed_words(member.command)):
@@ -238,9 +238,9 @@ def _needed(parsed: argparse.Namespace | None) -> Iterator[tuple[str, str]]:
         yield "--wandb", "WANDB_API_KEY"
 
 
-def _cycle(workflow: Workflow) -> Iterator[Finding]:
+def _cycle(workflow: Workflow) -> Iterator[LintFinding]:
     try:
         in_order(workflow)
     except CycleError as error:
         path: list[str] = error.args[1]
-        yield Finding(stage="", rule="cycle", message=f"stages need each other: {' needs '.join(reversed(path))}")
+        yield LintFinding(stage="", rule="cycle", message=f"stages need each other: {' needs '.join(reversed(path))}")

@@ -124,7 +124,7 @@ class Credential(_Record):
     """Entry of the secret."""
 
 
-class Member(_Record):
+class GangMember(_Record):
     """One command of a gang, whose members run at the same time."""
 
     name: StageName
@@ -136,12 +136,12 @@ class Member(_Record):
     """Image of this member; None for the stage's."""
 
 
-class Stage(_Record):
+class WorkflowStage(_Record):
     """A step of a workflow: one `physai` command, or a gang of several."""
 
     command: Annotated[Command | None, BeforeValidator(_as_text)] = None
     """Words after `physai`. `${inputs.NAME}`, `${outputs.NAME}` and, in a gang, `${host.MEMBER}` are replaced."""
-    members: Annotated[tuple[Member, ...], Field(max_length=16)] = ()
+    members: Annotated[tuple[GangMember, ...], Field(max_length=16)] = ()
     stdout: Key | None = None
     """Output that receives what the command, or the lead, prints."""
     inputs: dict[Key, Input] = _MANY
@@ -165,11 +165,11 @@ class Stage(_Record):
         return self
 
     @property
-    def gang(self) -> tuple[Member, ...]:
+    def gang(self) -> tuple[GangMember, ...]:
         """The members; for a single command one that leads."""
         if self.command is None:
             return self.members
-        return (Member(name="main", command=self.command, lead=True, resources=self.resources, image=self.image),)
+        return (GangMember(name="main", command=self.command, lead=True, resources=self.resources, image=self.image),)
 
 
 class Workflow(_Record):
@@ -178,7 +178,7 @@ class Workflow(_Record):
     format_version: Literal[1]
     name: WorkflowName
     images: dict[Key, Image] = _MANY
-    stages: Annotated[dict[StageName, Stage], Field(min_length=1, max_length=MAX_ENTRIES)]
+    stages: Annotated[dict[StageName, WorkflowStage], Field(min_length=1, max_length=MAX_ENTRIES)]
 
     def needs(self, stage: str) -> set[str]:
         """Stages whose outputs a stage reads."""

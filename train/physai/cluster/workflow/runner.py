@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from physai.cluster.workflow.cache.content import content_hash, output_hash
 from physai.cluster.workflow.cache.reads import ABSENT, NOTE, noted_reads, shown
-from physai.cluster.workflow.cache.store import OUTPUTS_FOLDER, Result, Store, stage_key
+from physai.cluster.workflow.cache.store import OUTPUTS_FOLDER, Result, ResultStore, stage_key
 from physai.cluster.workflow.executors.place import Ended, Given, Place, disk_problem
-from physai.cluster.workflow.model import Stage, Workflow
+from physai.cluster.workflow.model import Workflow, WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError, in_order
 
 MAX_LOSSES = 5
@@ -70,7 +70,7 @@ class WorkflowRun:
         self,
         workflow: Workflow,
         source: Path,
-        store: Store,
+        store: ResultStore,
         place: Place,
         say: Callable[[str], None],
         *,
@@ -185,7 +185,7 @@ class WorkflowRun:
             self._running[name] = replace(ready, fresh=fresh)
             self._say(f"{name}: started" + ("" if number == 1 else f", attempt {number}"))
 
-    def _ready(self, name: str, stage: Stage) -> _Ready:
+    def _ready(self, name: str, stage: WorkflowStage) -> _Ready:
         inputs: dict[str, Given] = {}
         for key, given in stage.inputs.items():
             if given.origin is None:

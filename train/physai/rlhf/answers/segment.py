@@ -33,7 +33,7 @@ class DatabaseError(PreferenceError):
     """A preference database cannot be read or written now, or what it holds is damaged."""
 
 
-class Layout(Frozen):
+class SegmentLayout(Frozen):
     """Properties that all segments of a database share: one contract, one length, one set of terms."""
 
     task: Annotated[str, Field(max_length=256)]
@@ -50,7 +50,7 @@ class Layout(Frozen):
     """Names of the last critic inputs; see `physai.rlhf.answers.motion_features`."""
 
     @model_validator(mode="after")
-    def _bounded(self) -> "Layout":
+    def _bounded(self) -> "SegmentLayout":
         if not self.steps * sum(self.widths) <= MAX_NUMBERS:
             raise ValueError(
                 f"{self.steps} steps of {sum(self.widths)} numbers exceed {MAX_NUMBERS} numbers; use shorter segments"
@@ -72,7 +72,7 @@ class Layout(Frozen):
         """Columns of positions, critic inputs, actions and terms."""
         return self.qpos, self.critic, self.actions, len(self.terms)
 
-    def differences(self, other: "Layout") -> str:
+    def differences(self, other: "SegmentLayout") -> str:
         """The fields in which two differ, with both values."""
         mine, theirs = self.model_dump(), other.model_dump()
         both = {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs[name]}
@@ -98,7 +98,7 @@ class Segment:
     """Value of each term of the layout after each step, per second, (T, K)."""
 
 
-def encode(segment: Segment, layout: Layout) -> tuple[bytes, str]:
+def encode(segment: Segment, layout: SegmentLayout) -> tuple[bytes, str]:
     """Compressed numbers, and the SHA-256 of what was compressed.
 
     Raises:
@@ -115,7 +115,7 @@ def encode(segment: Segment, layout: Layout) -> tuple[bytes, str]:
     return zlib.compress(data, 6), hashlib.sha256(data).hexdigest()
 
 
-def decode(data: bytes, layout: Layout, *, sha256: str, episode_seed: int, start_step: int) -> Segment:
+def decode(data: bytes, layout: SegmentLayout, *, sha256: str, episode_seed: int, start_step: int) -> Segment:
     """Reads `encode` back.
 
     Raises:
@@ -139,14 +139,14 @@ def decode(data: bytes, layout: Layout, *, sha256: str, episode_seed: int, start
     )
 
 
-def parse_layout(text: str) -> Layout:
+def parse_layout(text: str) -> SegmentLayout:
     """Reads a layout from JSON.
 
     Raises:
         PreferenceError: it is malformed.
     """
     try:
-        return Layout.model_validate_json(text)
+        return SegmentLayout.model_validate_json(text)
     except ValidationError as error:
         raise PreferenceError(f"the database's layout is damaged: {error.errors()[0]['msg']}") from error
 

@@ -20,15 +20,15 @@ from physai.rlhf.answers.answers import Answer, Pair, Question, require_answer, 
 from physai.rlhf.answers.segment import (
     MAX_DOCUMENT,
     DatabaseError,
-    Layout,
     PreferenceError,
     Segment,
+    SegmentLayout,
     decode,
     encode,
     parse_layout,
     parse_object,
 )
-from physai.rlhf.answers.tables import AnswerRow, Base, FitRow, LayoutRow, PairRow, SegmentRow, SourceRow
+from physai.rlhf.answers.tables import AnswerRow, AnswerTable, FitRow, LayoutRow, PairRow, SegmentRow, SourceRow
 from physai.sdk.base.errors import unknown_name
 
 FORMAT_VERSION = 1
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 class PreferenceStore:
     """One database."""
 
-    def __init__(self, path: Path, *, layout: Layout | None = None) -> None:
+    def __init__(self, path: Path, *, layout: SegmentLayout | None = None) -> None:
         """Opens a database, or begins one if a layout is given.
 
         Raises:
@@ -332,8 +332,8 @@ class PreferenceStore:
         return self._run(work)
 
 
-def _opened(session: Session, layout: Layout | None) -> Layout:
-    Base.metadata.create_all(session.connection())
+def _opened(session: Session, layout: SegmentLayout | None) -> SegmentLayout:
+    AnswerTable.metadata.create_all(session.connection())
     row = session.scalars(select(LayoutRow)).first()
     if row is None:
         if layout is None:
@@ -352,7 +352,7 @@ def _opened(session: Session, layout: Layout | None) -> Layout:
     return found
 
 
-def _count(session: Session, table: type[Base]) -> int:
+def _count(session: Session, table: type[AnswerTable]) -> int:
     return session.scalar(select(func.count()).select_from(table)) or 0
 
 
@@ -360,7 +360,7 @@ def _answered(rater: str) -> Select[int]:
     return select(AnswerRow.pair).where(AnswerRow.rater == rater, AnswerRow.withdrawn.is_(None))
 
 
-def _segment(row: SegmentRow, layout: Layout) -> Segment:
+def _segment(row: SegmentRow, layout: SegmentLayout) -> Segment:
     seed = int(row.episode_seed)
     return decode(row.data, layout, sha256=row.sha256, episode_seed=seed, start_step=row.start_step)
 

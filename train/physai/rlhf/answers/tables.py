@@ -6,11 +6,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 Sha256 = String(64)
 
 
-class Base(DeclarativeBase):
+class AnswerTable(DeclarativeBase):
     """Metadata of all tables."""
 
 
-class LayoutRow(Base):
+class LayoutRow(AnswerTable):
     """The one row that says what the segments hold."""
 
     __tablename__ = "layout"
@@ -20,7 +20,7 @@ class LayoutRow(Base):
     """JSON of `physai.rlhf.answers.segment.Layout`."""
 
 
-class SourceRow(Base):
+class SourceRow(AnswerTable):
     """A policy that played segments."""
 
     __tablename__ = "sources"
@@ -33,7 +33,7 @@ class SourceRow(Base):
     created: Mapped[float] = mapped_column(Float)
 
 
-class SegmentRow(Base):
+class SegmentRow(AnswerTable):
     """A stretch of one episode."""
 
     __tablename__ = "segments"
@@ -49,7 +49,7 @@ class SegmentRow(Base):
     """Compressed numbers; see `physai.rlhf.answers.segment`."""
 
 
-class PairRow(Base):
+class PairRow(AnswerTable):
     """Two segments to be compared."""
 
     __tablename__ = "pairs"
@@ -66,7 +66,7 @@ class PairRow(Base):
     created: Mapped[float] = mapped_column(Float)
 
 
-class FitRow(Base):
+class FitRow(AnswerTable):
     """Report of a fit of a reward model; the model itself is in a file of its own."""
 
     __tablename__ = "fits"
@@ -77,7 +77,7 @@ class FitRow(Base):
     created: Mapped[float] = mapped_column(Float)
 
 
-class AnswerRow(Base):
+class AnswerRow(AnswerTable):
     """A rater's answer about a pair."""
 
     __tablename__ = "answers"

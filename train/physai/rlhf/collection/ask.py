@@ -8,7 +8,7 @@ import numpy as np
 from physai.compute.sandbox.reward import UserReward
 from physai.rlhf.answers.answers import Answer, Choice, Preference
 from physai.rlhf.answers.preferences import rewards_of
-from physai.rlhf.answers.segment import REWARD, Layout, PreferenceError, Segment
+from physai.rlhf.answers.segment import REWARD, PreferenceError, Segment, SegmentLayout
 from physai.rlhf.answers.store import PreferenceStore
 from physai.rlhf.answers.teachers import Rewards, Teacher, scale_of
 
@@ -70,7 +70,7 @@ def answer_simulated(
     return count
 
 
-def rewards_by_file(segment: Segment, layout: Layout, reward: UserReward) -> Rewards:
+def rewards_by_file(segment: Segment, layout: SegmentLayout, reward: UserReward) -> Rewards:
     """Rewards by a user's file for each step of a segment, (T,); the number of a rubric is spread over its steps.
 
     Raises:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from physai.rlhf.answers.preferences import DERIVED, measures, term_names
-from physai.rlhf.answers.segment import REWARD, Layout, PreferenceError, Segment
+from physai.rlhf.answers.segment import REWARD, PreferenceError, Segment, SegmentLayout
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
@@ -19,7 +19,7 @@ from physai.train.models.numpy_policy import as_tensors, seeded
 from physai.train.models.policy_graph import PolicyGraph
 
 
-def layout_of(task: Task, *, seconds: float, action_repeat: int = 1) -> Layout:
+def layout_of(task: Task, *, seconds: float, action_repeat: int = 1) -> SegmentLayout:
     """The layout of a task's segments of a length [s].
 
     Raises:
@@ -31,7 +31,7 @@ def layout_of(task: Task, *, seconds: float, action_repeat: int = 1) -> Layout:
             f"segments of {task.name} last {step_dt:g} to {task.episode_length_s:g} s, got {seconds:g}"
         )
     try:
-        return Layout(
+        return SegmentLayout(
             task=task.name,
             fingerprint=task.contract.fingerprint,
             step_dt=step_dt,
@@ -86,7 +86,7 @@ def _tapped(task: Task) -> tuple[Task, dict[str, _Tap]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played:
+class Behaviour:
     """Behaviour of a policy; T steps of N worlds."""
 
     qpos: Array
@@ -120,7 +120,7 @@ def play(
     training: bool = False,
     action_repeat: int = 1,
     num_threads: int = 0,
-) -> Played:
+) -> Behaviour:
     """Plays a policy, with exploration if a standard deviation is given, and notes what segments hold."""
     tapped, taps = _tapped(task)
     env = Environment(
@@ -129,7 +129,7 @@ def play(
     weights = np.array([entry.weight for name, entry in tapped.rewards.items() if name.startswith(f"{REWARD}.")])
     generator = seeded(seed)
     now, state = env.reset(), graph.initial_state(worlds)
-    rows: dict[str, list[Array]] = {name: [] for name in Played.__dataclass_fields__}
+    rows: dict[str, list[Array]] = {name: [] for name in Behaviour.__dataclass_fields__}
     for _ in range(steps):
         rows["qpos"].append(env.view.qpos.astype(np.float32))
         rows["critic"].append(now.critic.copy())
@@ -145,7 +145,7 @@ def play(
         rows["failed"].append(now.terminated.copy())
         rows["judged"].append(now.judged.copy())
         rows["succeeded"].append(now.succeeded.copy())
-    return Played(**{name: np.stack(parts) for name, parts in rows.items()})
+    return Behaviour(**{name: np.stack(parts) for name, parts in rows.items()})
 
 
 def _step(
@@ -177,7 +177,7 @@ def _step(
     return result, after, action
 
 
-def cut(played: Played, layout: Layout) -> list[Segment]:
+def cut(played: Behaviour, layout: SegmentLayout) -> list[Segment]:
     """All segments without overlap; those of an episode that ended are counted back from its end, so that none is lost
     for ending in a failure.
     """
@@ -205,7 +205,7 @@ def cut(played: Played, layout: Layout) -> list[Segment]:
 def draw_segments(
     graph: PolicyGraph,
     task: Task,
-    layout: Layout,
+    layout: SegmentLayout,
     *,
     count: int,
     seed: int,

@@ -22,7 +22,7 @@ from physai.rlhf.reward_model.ensemble import RewardEnsemble
 from physai.rlhf.reward_model.reward import ScoringCollector
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout, advantages, standardised
-from physai.train.collectors.collector import Learner, Played
+from physai.train.collectors.collector import Learner, StepRecords
 from physai.train.models.numpy_policy import seeded
 from physai.train.models.policy_graph import mlp
 from physai.train.runners.runner import PlayedSource, empty_rollout
@@ -117,7 +117,7 @@ class LeashedCollector(ScoringCollector):
         rollout.reward_terms |= {"kl": self.kl, "kl_weight": self.beta, "share": self.share}
         return rollout
 
-    def _gather(self, rollout: Rollout) -> tuple[Played, Reference]:
+    def _gather(self, rollout: Rollout) -> tuple[StepRecords, Reference]:
         """Fills the rollout; returns what was played, with its scores, and the reference."""
         if self._reference is None:
             assert self.model is not None
@@ -125,7 +125,7 @@ class LeashedCollector(ScoringCollector):
             self.source.score_with(PreferenceScorer(self.model, self._reference))
         return self.source.gather(rollout), self._reference
 
-    def _second(self, rollout: Rollout, played: Played) -> Tensor:
+    def _second(self, rollout: Rollout, played: StepRecords) -> Tensor:
         """Standardised advantages of the learned reward, (T, N); its critic learns from them."""
         normaliser = self.learner.critic_normaliser
         second = copy.copy(rollout)

@@ -18,7 +18,7 @@ from torch import Tensor
 from physai.rlhf.reward_model.ensemble import BEST_RATE, MAX_RATE, RewardEnsemble
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
-from physai.train.collectors.collector import Played
+from physai.train.collectors.collector import StepRecords
 from physai.train.runners.runner import PlayedSource
 from physai.train.settings.config import TrainConfig
 
@@ -70,7 +70,7 @@ class ScoringCollector:
         """Begins episodes that were not played yet, as one rank more than those that saved the state."""
         self.source.begin_beside(state)
 
-    def liked(self, rollout: Rollout, played: Played, learned: Tensor | None) -> Tensor:
+    def liked(self, rollout: Rollout, played: StepRecords, learned: Tensor | None) -> Tensor:
         """Pay of each step, given its learned reward per second, (T, N); without one the cost of failures."""
         reward = -self.cost * (rollout.done.bool() & ~played.cut)
         if learned is not None:

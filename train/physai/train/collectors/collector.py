@@ -52,7 +52,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Played:
+class StepRecords:
     """Results of steps besides the columns of the rollout; T steps of N worlds, C critic inputs."""
 
     outcomes: Tensor
@@ -98,7 +98,7 @@ class Scoring:
         """As of worlds before their first step."""
         return cls(scorer, scorer.memory(worlds))
 
-    def scored(self, rollout: Rollout, played: Played) -> Played:
+    def scored(self, rollout: Rollout, played: StepRecords) -> StepRecords:
         """The played steps with their scores."""
         columns = {name: getattr(rollout, name) for name in self.scorer.columns}
         scores, self.memory = self.scorer.score(columns, self.memory)
@@ -107,19 +107,19 @@ class Scoring:
 
 @dataclass
 class Playing:
-    """Lists from which `Played` is made, while the steps are played."""
+    """Lists from which `StepRecords` is made, while the steps are played."""
 
     noise: Tensor
     """Exploration of each step, standard normal, (T, N, A)."""
     outcomes: Tensor
-    """As in `Played`, as are the others; here each step's metrics and final critic inputs are apart."""
+    """As in `StepRecords`, as are the others; here each step's metrics and final critic inputs are apart."""
     cut: Tensor
     metrics: dict[str, list[Tensor]] = field(default_factory=dict[str, list[Tensor]])
     final_critic: list[Tensor] = field(default_factory=list[Tensor])
 
 
 @torch.no_grad()
-def add_values(rollout: Rollout, played: Played, learner: Learner) -> None:
+def add_values(rollout: Rollout, played: StepRecords, learner: Learner) -> None:
     """Fills what the rollout has from the critic, and the spread that the learner explored with."""
     rollout.log_std.copy_(learner.ppo.log_std)
     rollout.critic.copy_(learner.critic_normaliser(rollout.raw_critic))
@@ -201,7 +201,7 @@ class Collector:
         self.gather(rollout)
         return rollout
 
-    def gather(self, rollout: Rollout) -> Played:
+    def gather(self, rollout: Rollout) -> StepRecords:
         """`collect`, and what the steps left besides."""
         played = self.play(rollout)
         self.finish(rollout, played)
@@ -211,7 +211,7 @@ class Collector:
         """Scores what is played from now on."""
         self.scoring = Scoring.of(scorer, self.config.num_envs)
 
-    def finish(self, rollout: Rollout, played: Played) -> Rollout:
+    def finish(self, rollout: Rollout, played: StepRecords) -> Rollout:
         """Adds to a rollout that was played what the learner needs, and the summary."""
         add_values(rollout, played, self.learner)
         outcomes = self.ranks.stack(played.outcomes).transpose(0, 1).flatten()
@@ -221,7 +221,7 @@ class Collector:
         return rollout
 
     @torch.no_grad()
-    def play(self, rollout: Rollout) -> Played:
+    def play(self, rollout: Rollout) -> StepRecords:
         """Fills what acting fills of the rollout, with the next steps of every world; `add_values` adds the rest."""
         playing = self.begin(rollout)
         for t in range(self.config.horizon):
@@ -259,10 +259,10 @@ class Collector:
             rollout.reward_terms[name] = rollout.reward_terms.get(name, 0.0) + value / self.config.horizon
         self.now = result
 
-    def end(self, playing: Playing) -> Played:
+    def end(self, playing: Playing) -> StepRecords:
         """Results of the steps."""
         last_critic = as_tensor(self.now.critic)
-        return Played(
+        return StepRecords(
             outcomes=playing.outcomes,
             metrics={name: torch.cat(parts).double() for name, parts in playing.metrics.items()},
             cut=playing.cut,

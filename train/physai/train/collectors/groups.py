@@ -22,7 +22,7 @@ from torch import Tensor
 from physai.sim.envs.rng import episode_seeds
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
-from physai.train.collectors.collector import Collector, Learner, Played
+from physai.train.collectors.collector import Collector, Learner, StepRecords
 from physai.train.settings.config import TrainConfig
 
 EQUAL = 1e-6
@@ -32,7 +32,7 @@ EQUAL = 1e-6
 class OutcomeCollector(Collector):
     """A collector whose rollouts are paid for successes alone: 1 when what is judged succeeds, 0 elsewhere."""
 
-    def play(self, rollout: Rollout) -> Played:
+    def play(self, rollout: Rollout) -> StepRecords:
         played = super().play(rollout)
         if self.config.reward == "success":
             rollout.reward.copy_(played.outcomes.clamp(min=0.0))
@@ -47,7 +47,7 @@ class GroupCollector(OutcomeCollector):
         super().__init__(task, config, learner, num_threads=num_threads)
         self._rounds = 0
 
-    def play(self, rollout: Rollout) -> Played:
+    def play(self, rollout: Rollout) -> StepRecords:
         self._begin_groups()
         played = super().play(rollout)
         # Steps after the first end of an episode belong to another one, which no other world of the group plays.

@@ -64,7 +64,7 @@ class Choice:
         return max(joint.max for joint in self.joints)
 
 
-class Comparison:
+class FormatComparison:
     """Command errors of quantised policies relative to the float graph, in the same states."""
 
     def __init__(self, original: OnnxPolicy, states: Arrays) -> None:
@@ -96,7 +96,7 @@ def choose(
     variant: Variant,
     layers: Collection[Layer],
     make: Make,
-    comparison: Comparison,
+    comparison: FormatComparison,
     bound: float,
     compare: ComparePairs | None = None,
 ) -> Choice:

@@ -27,7 +27,7 @@ from physai.sdk.policy.parity import SOURCE_KEY, command_errors, greatest_error
 from physai.sdk.policy.run_identity import without_signature
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.train.quantize.choice import Choice, ComparePairs, Comparison, choose
+from physai.train.quantize.choice import Choice, ComparePairs, FormatComparison, choose
 from physai.train.quantize.formats import Quantiser, Variant, file_name
 from physai.train.quantize.paired_evaluation import Pairs
 from physai.train.quantize.states import QuantiseError, VisitedStates, require_own
@@ -157,7 +157,7 @@ class _Setup:
     states: VisitedStates
     folder: Path
     quantiser: Quantiser
-    comparison: Comparison
+    comparison: FormatComparison
     targets: tuple[int, ...]
     """Compute capabilities to build engines for; empty if TensorRT is not used."""
     unbuilt: str | None
@@ -182,7 +182,7 @@ def _set_up(
         states=states,
         folder=folder,
         quantiser=Quantiser(original.data, states.calibration, source=source),
-        comparison=Comparison(policy, _comparison_states(original, policy.header, states)),
+        comparison=FormatComparison(policy, _comparison_states(original, policy.header, states)),
         targets=targets,
         unbuilt=unbuilt,
         compare=compare,

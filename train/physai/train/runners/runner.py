@@ -15,7 +15,7 @@ from physai.sim.envs.rng import episode_seeds
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import PPO, Rollout, UpdateStats
-from physai.train.collectors.collector import Collector, Learner, Played, Scorer
+from physai.train.collectors.collector import Collector, Learner, Scorer, StepRecords
 from physai.train.collectors.devices import make_deterministic
 from physai.train.collectors.distributed import Ranks, local_size
 from physai.train.collectors.groups import GroupCollector, OutcomeCollector
@@ -177,7 +177,7 @@ class PlayedSource(RolloutSource, Protocol):
         """Has what is played scored; to be called before the first rollout."""
         ...
 
-    def gather(self, rollout: Rollout) -> Played:
+    def gather(self, rollout: Rollout) -> StepRecords:
         """`collect`, and what the steps left besides, with their scores if there is a scorer."""
         ...
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, CommandQueue, Ticket
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, CommandQueue, RequestTicket
 from physai.sdk.base.errors import PhysaiError, unknown_name
 
 CONTROL_FILE = "control"
@@ -133,7 +133,7 @@ class ControlSocket:
             return self._answer_of(ticket, self._clock_ns() - age_ns)
         return self._durable(self._commands.stop) if word == Command.STOP else {"accepted": word}
 
-    def _answer_of(self, ticket: Ticket, asked_ns: int) -> _Pending:
+    def _answer_of(self, ticket: RequestTicket, asked_ns: int) -> _Pending:
         """Return the loop's answer, or an error once its sender has given up."""
 
         def pending(now_ns: int) -> dict[str, Any] | None:

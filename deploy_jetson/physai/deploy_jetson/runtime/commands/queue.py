@@ -49,7 +49,7 @@ NO_LEVELS: Levels = (0, 0, 0, 0)
 
 
 @dataclass(eq=False)
-class Ticket:
+class RequestTicket:
     """A request that will be answered."""
 
     command: Command
@@ -107,7 +107,7 @@ class CommandQueue:
         Negative while nothing is driven, see `Standby`."""
         self.heartbeat_ns = 0
         """CLOCK_MONOTONIC of the operator's last heartbeat [ns]; 0 before the first."""
-        self._tickets: deque[Ticket] = deque()
+        self._tickets: deque[RequestTicket] = deque()
 
     @property
     def levels(self) -> Levels:
@@ -128,7 +128,7 @@ class CommandQueue:
         """Return the number of waiting tickets."""
         return len(self._tickets)
 
-    def put(self, command: Command) -> Ticket | None:
+    def put(self, command: Command) -> RequestTicket | None:
         """Queue a request for the loop.
 
         Returns:
@@ -145,12 +145,12 @@ class CommandQueue:
         else:
             if len(self) >= MAX_WAITING:
                 raise CommandError(f"{command}: refused, {MAX_WAITING} requests wait already; ask again")
-            ticket = Ticket(command, self.levels, self.read_back)
+            ticket = RequestTicket(command, self.levels, self.read_back)
             self._tickets.append(ticket)
             return ticket
         return None
 
-    def take(self) -> Ticket | None:
+    def take(self) -> RequestTicket | None:
         """Pop the oldest request that was not withdrawn, or return None; the caller answers it."""
         with suppress(IndexError):
             while (ticket := self._tickets.popleft()).answered:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from physai.deploy_jetson.inference.engine import EngineError, Floats, InferenceEngine
+from physai.deploy_jetson.inference.engine import Floats, InferenceEngine, InferenceError
 from physai.sdk.contract.interface import HISTORY_PREFIX, STARTED, graph_interface, last_memory, step_memory
 from physai.sdk.onnx.session import open_session
 from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
@@ -186,7 +186,7 @@ def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
                 binding.bind_output(name, "cpu", 0, np.float32, row.shape, row.ctypes.data)
     except Exception as error:
         # Onnxruntime raises a dozen types of its own.
-        raise EngineError(f"{source}: onnxruntime cannot load it: {error}") from error
+        raise InferenceError(f"{source}: onnxruntime cannot load it: {error}") from error
     # Called without RunOptions: a run of a small graph takes 10 µs, with them 45 µs (onnxruntime 1.31).
     run = session.run_with_iobinding
 
@@ -194,7 +194,7 @@ def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
         try:
             run(bindings[memory])
         except Exception as error:
-            raise EngineError(f"{source}: onnxruntime cannot compute it: {error}") from error
+            raise InferenceError(f"{source}: onnxruntime cannot compute it: {error}") from error
 
     return compute
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, RequestTicket
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.loop.causes import cause
 from physai.deploy_jetson.runtime.loop.loop_result import Counts, LoopEnd
@@ -99,7 +99,7 @@ class Loop:
         self._state = int(GuardState.STANDSTILL)
         self._levels = commands.levels
         self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
-        self._ticket: Ticket | None = None
+        self._ticket: RequestTicket | None = None
         self._starting = False
         self._start_by_ns = 0
         self._end: LoopEnd | None = None
@@ -230,7 +230,7 @@ class Loop:
             return ticket.read_back, NOTHING
         return NOTHING, ticket.read_back
 
-    def _refusal(self, ticket: Ticket) -> str:
+    def _refusal(self, ticket: RequestTicket) -> str:
         """Return why a ticket is refused without asking the supervisor; empty if it is not."""
         # A stop, hold, damp or deactivate came after the request, so its sender did not know of it.
         if ticket.levels != self._levels:

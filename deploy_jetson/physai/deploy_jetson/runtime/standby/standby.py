@@ -3,7 +3,7 @@
 import re
 import time
 
-from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, RequestTicket
 from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.loop_result import LoopEnd
 from physai.deploy_jetson.runtime.loop.tick import Tick
@@ -158,7 +158,7 @@ class Standby:
             self._repeat_s = _REPEAT_S if reason != self._shown else min(2.0 * self._repeat_s, _MAX_REPEAT_S)
             self._shown, self._shown_ns = reason, now_ns
 
-    def _answer(self, ticket: Ticket, wanted: Levels | None) -> Levels | None:
+    def _answer(self, ticket: RequestTicket, wanted: Levels | None) -> Levels | None:
         """Answer a request while inactive; return the levels of the pending activation, if any."""
         commands = self._commands
         if ticket.levels != commands.levels:
@@ -183,7 +183,7 @@ class Standby:
         """Describe the stop that waits for a reset; empty if there is none."""
         return self._keeper.elsewhere or (self._keeper.inherited or "the stop" if self._commands.stopped else "")
 
-    def _reset(self, ticket: Ticket) -> None:
+    def _reset(self, ticket: RequestTicket) -> None:
         """Lift a stop, if the robot was measured at rest when that was requested."""
         commands, keeper = self._commands, self._keeper
         begin = "nothing is driven, `activate` begins to drive"

@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 
 from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
-from physai.deploy_jetson.runtime.watchdog.shared import Array, Record
+from physai.deploy_jetson.runtime.watchdog.shared import Array, SentCommand
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardState
 from physai.sdk.transport.protocol import SUBSCRIBER_OF, WatchdogEndpoint
@@ -69,7 +69,7 @@ class Body:
         for number in range(WARM_UPS):
             self._next(number, 0)
 
-    def resume_from(self, record: Record) -> None:
+    def resume_from(self, record: SentCommand) -> None:
         """Continue from the loop's last command; clears the history of measurements."""
         self._first_stamp_ns = 0
         self._resume_from(record.last, record.step, record.silence)

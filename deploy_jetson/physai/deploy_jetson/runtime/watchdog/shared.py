@@ -49,7 +49,7 @@ _WORDS_BYTES = 2 * _LINE
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SentCommand:
     """A command that was sent, and when."""
 
     number: int
@@ -103,7 +103,7 @@ class Records:
         # The newer record stays intact if the writer dies in the middle.
         self._places[number & 1].write(number, time_ns, flag, last, step, silence)
 
-    def read(self) -> Record | None:
+    def read(self) -> SentCommand | None:
         """Return the newest record, or None before the first."""
         # Both may be invalid for a moment: a reader that was preempted between them sees each being written.
         for _ in range(_READS):
@@ -129,7 +129,7 @@ class _Place:
         self._step[...] = step
         _CRC.pack_into(self._memory, self._end, zlib.crc32(self._body))
 
-    def read(self) -> Record | None:
+    def read(self) -> SentCommand | None:
         """Return the record, or None if there is none or it is being written."""
         data = bytes(self._memory)
         # Checked on a copy, because the writer may go on meanwhile.
@@ -137,7 +137,7 @@ class _Place:
             return None
         number, time_ns, flag, silence = _HEAD.unpack_from(data)
         last, step = np.frombuffer(data, np.float64, 2 * len(self._last), _HEAD.size).reshape(2, -1)
-        return Record(number, time_ns, flag, last, step, silence)
+        return SentCommand(number, time_ns, flag, last, step, silence)
 
 
 def size(count: int) -> int:

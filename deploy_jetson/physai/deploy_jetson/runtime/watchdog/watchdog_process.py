@@ -18,7 +18,7 @@ from contextlib import suppress
 from physai.deploy_jetson.runtime.system.realtime import Realtime, acquire
 from physai.deploy_jetson.runtime.watchdog.body import Body
 from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, WatchdogPlan, silence_s
-from physai.deploy_jetson.runtime.watchdog.shared import Record, SharedMemory, Word
+from physai.deploy_jetson.runtime.watchdog.shared import SentCommand, SharedMemory, Word
 from physai.sdk.base.errors import PhysaiError
 
 # Polling period for the return of the loop [s].
@@ -34,7 +34,7 @@ _CLAIM, _READY, _FIRED, _YIELDED = (int(word) for word in (Word.CLAIM, Word.READ
 _NS = 1_000_000_000
 
 
-class Process:
+class WatchdogProcess:
     """The watchdog process, from start to exit."""
 
     def __init__(self, plan: WatchdogPlan, shared: SharedMemory, pipe: int) -> None:
@@ -87,7 +87,7 @@ class Process:
             self._gone = not message
             self._armed = message.endswith(b"+")
 
-    def _take_over(self, record: Record) -> None:
+    def _take_over(self, record: SentCommand) -> None:
         """Command the robot until the loop is back; exits the process if it does not come back."""
         words, body = self._words, self._body
         claim = words[_CLAIM]
@@ -186,7 +186,7 @@ def main(arguments: list[str]) -> None:
     shared = SharedMemory(memory, sum(len(term.joints) for term in plan.contract.action.terms))
     os.close(memory)
     try:
-        process = Process(plan, shared, pipe)
+        process = WatchdogProcess(plan, shared, pipe)
     except PhysaiError as error:
         _log(f"does not start: {error}")
         sys.exit(1)

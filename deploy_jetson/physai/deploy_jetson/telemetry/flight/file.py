@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, Layout
+from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, RowLayout
 from physai.deploy_jetson.ticks.reasons import describe
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import write_atomic
@@ -82,7 +82,7 @@ def flight_file(
     head = {"format": FORMAT_VERSION, "contract": contract.model_dump_json(), "fingerprint": contract.fingerprint}
     # The file's own facts last: nothing in the origin may replace them.
     writer.add_metadata(METADATA, {**origin, **head})
-    fields = Layout.of(contract).fields
+    fields = RowLayout.of(contract).fields
     # Fields that were never measured are left out; later gaps are null.
     seen = {name for name, part in fields.items() if not np.isnan(flight.rows[:, part]).all()}
     recording = _RecordingWriter(writer, contract, wall_minus_monotonic_ns, seen)
@@ -98,7 +98,7 @@ class _RecordingWriter:
     def __init__(self, writer: ChannelWriter, contract: PolicyContract, offset_ns: int, seen: set[str]) -> None:
         self._writer, self._contract, self._offset_ns = writer, contract, offset_ns
         self._sensors = [sensor for sensor in contract.robot.sensors if sensor.name in seen]
-        self._layout = Layout.of(contract)
+        self._layout = RowLayout.of(contract)
         self._deadline_ns = round(contract.timing.deadline_s * channels.NANOSECONDS)
         # Values written last, to skip repeated ones.
         self._stamp_ns = 0

@@ -27,7 +27,7 @@ _ALIGNED = -(-RECORD.size // 8) * 8
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """Layout of a tick's row, which both processes derive from the contract."""
 
     fields: Mapping[str, slice]
@@ -38,7 +38,7 @@ class Layout:
     """Length of a row."""
 
     @classmethod
-    def of(cls, contract: PolicyContract) -> "Layout":
+    def of(cls, contract: PolicyContract) -> "RowLayout":
         """Return the layout for a contract."""
         sizes = {field.name: field.size for field in (*contract.robot.sensors, *contract.command.fields)}
         targets = {term.target_name: len(term.joints) for term in contract.action.terms}
@@ -72,7 +72,7 @@ class FlightRing(TickRing):
         Raises:
             OSError: the memory cannot be allocated.
         """
-        layout = Layout.of(contract)
+        layout = RowLayout.of(contract)
         self.descriptor = os.memfd_create("physai-flight")
         """File descriptor of the memory, for the recorder process; closed by `close`."""
         size = layout.memory_size(capacity)
@@ -114,7 +114,7 @@ class Flight:
 
     ticks: Ticks
     rows: Array
-    """Values of each tick as in `Layout`, shape (ticks, numbers)."""
+    """Values of each tick as in `RowLayout`, shape (ticks, numbers)."""
 
 
 class FlightView:
@@ -126,7 +126,7 @@ class FlightView:
         Raises:
             OSError, ValueError: the descriptor does not match the layout.
         """
-        self.layout = Layout.of(contract)
+        self.layout = RowLayout.of(contract)
         size = self.layout.memory_size(capacity)
         # Read-only: a fault in the recorder cannot damage the loop's memory.
         shared = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
@@ -151,7 +151,7 @@ class FlightView:
         return Flight(ticks[lost:], rows[lost:])
 
 
-def _rows(shared: memoryview, layout: Layout, capacity: int) -> Array:
+def _rows(shared: memoryview, layout: RowLayout, capacity: int) -> Array:
     """Return a view of the rows, shape (capacity + 1, numbers)."""
     shape, strides = (capacity + 1, layout.numbers), (layout.width, 8)
     return np.ndarray(shape, np.float64, shared, _HEAD + _ALIGNED, strides)

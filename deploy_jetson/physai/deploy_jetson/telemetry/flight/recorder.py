@@ -12,7 +12,7 @@ from typing import Any
 from physai.deploy_jetson.telemetry.flight import flight_process
 from physai.deploy_jetson.telemetry.flight.file import MAX_BYTES as FOLDER_BYTES
 from physai.deploy_jetson.telemetry.flight.file import MAX_FILES, FlightError
-from physai.deploy_jetson.telemetry.flight.flight_ring import MAX_BYTES, FlightRing, Layout
+from physai.deploy_jetson.telemetry.flight.flight_ring import MAX_BYTES, FlightRing, RowLayout
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
@@ -76,7 +76,7 @@ class FlightRecorder:
         self.status = FlightStatus()
         wanted = round((options.seconds + options.after_s) / contract.timing.control_dt)
         # A robot with many joints gets a shorter recording rather than none.
-        possible = (MAX_BYTES - Layout.of(contract).memory_size(0)) // Layout.of(contract).width
+        possible = (MAX_BYTES - RowLayout.of(contract).memory_size(0)) // RowLayout.of(contract).width
         capacity = max(1, min(wanted, possible))
         self.seconds = capacity * contract.timing.control_dt
         """Total duration that is kept [s]."""

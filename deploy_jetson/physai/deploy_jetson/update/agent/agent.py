@@ -36,7 +36,7 @@ from physai.deploy_jetson.update.slots.slot_records import (
     RobotIdentity,
     SlotEvent,
     SlotName,
-    Trial,
+    VersionTrial,
 )
 from physai.deploy_jetson.update.slots.store import Recovery, SlotStore
 from physai.deploy_jetson.update.slots.tree import known_time, printable_reason
@@ -170,7 +170,7 @@ class UpdateAgent:
                 self._note(store, "unsafe", verified, f"installed by {user_name()}: {verified.verdict_problem}")
             return Installed(slot, marker, was_there=False, active=False)
 
-    def activate(self, *, retry: bool = False) -> Trial:
+    def activate(self, *, retry: bool = False) -> VersionTrial:
         """Switches to the idle slot and starts its trial; verifies the bundle again first.
 
         Args:
@@ -222,7 +222,7 @@ class UpdateAgent:
                 store.save(state, self.clock(), passed=parse_utc(stated.time), corrections=corrections)
             return store.state().latest_time
 
-    def commit(self, reason: str) -> Trial:
+    def commit(self, reason: str) -> VersionTrial:
         """Commits the version on trial; older versions are refused from then on.
 
         Raises:
@@ -231,7 +231,7 @@ class UpdateAgent:
         with self._transaction("commit") as store:
             return store.commit(now=self._now(store), reason=reason)
 
-    def rollback(self, reason: str) -> Trial:
+    def rollback(self, reason: str) -> VersionTrial:
         """Returns to the policy that was active before the trial.
 
         Raises:

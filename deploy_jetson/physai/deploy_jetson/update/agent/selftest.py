@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from physai.deploy_jetson.inference.backend import BackendChoice, Built, build
-from physai.deploy_jetson.inference.engine import EngineError
+from physai.deploy_jetson.inference.engine import InferenceError
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.inference.latency import TICKS, Latency, measure, require_deadline
 from physai.deploy_jetson.inference.onnx import OnnxEngine
@@ -91,7 +91,7 @@ def _run_once(engine: OnnxEngine) -> None:
     engine.run({name: np.zeros((1, size), np.float32) for name, size in engine.header.inputs.items()})
     took_s, deadline_s = time.monotonic() - begun, engine.header.contract.timing.deadline_s
     if took_s > max(FIRST_CALL_S, FIRST_CALL_DEADLINES * deadline_s):
-        raise EngineError(
+        raise InferenceError(
             f"the first inference takes {took_s:.1f} s here, the contract's deadline is {1e3 * deadline_s:g} ms; "
             "train a smaller network"
         )

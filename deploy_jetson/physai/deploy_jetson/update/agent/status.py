@@ -14,7 +14,15 @@ from physai.deploy_jetson.update.slots.filesystem import exists, temporary
 from physai.deploy_jetson.update.slots.health import HealthFinding, health_path
 from physai.deploy_jetson.update.slots.layout import BUNDLE_FILE, CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
-from physai.deploy_jetson.update.slots.slot_records import SLOTS, Marker, SlotEvent, SlotName, State, Trial, decode
+from physai.deploy_jetson.update.slots.slot_records import (
+    SLOTS,
+    Marker,
+    SlotEvent,
+    SlotName,
+    State,
+    VersionTrial,
+    decode,
+)
 from physai.deploy_jetson.update.slots.store import SlotStore
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
@@ -46,7 +54,7 @@ class Status:
     slots: tuple[SlotStatus, ...]
     active: Marker | None
     floor: int
-    trial: Trial | None
+    trial: VersionTrial | None
     health: HealthFinding | None
     """Health of the version on trial, if there is one."""
     last_rollback: SlotEvent | None

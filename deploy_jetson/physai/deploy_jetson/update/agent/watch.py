@@ -9,7 +9,7 @@ from typing import Literal
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
 from physai.deploy_jetson.update.slots.health import Health, HealthFinding, HealthWindow, health_path, read_counters
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
-from physai.deploy_jetson.update.slots.slot_records import Trial
+from physai.deploy_jetson.update.slots.slot_records import VersionTrial
 
 POLL_S = 0.2
 RETRY_S = 2.0
@@ -95,7 +95,7 @@ class TrialWatcher:
         trial = self._agent.store.state().trial
         return None if trial is None else self._window(trial).update(read_counters(self._counters), self._now_ns())
 
-    def _window(self, trial: Trial) -> HealthWindow:
+    def _window(self, trial: VersionTrial) -> HealthWindow:
         marker = self._agent.store.marker(trial.slot)
         if marker is None:
             raise SlotError(f"slot {trial.slot} is on trial but damaged; roll back with `physai robot recover`")
@@ -107,7 +107,7 @@ class TrialWatcher:
             now_ns=self._now_ns(),
         )
 
-    def _ended(self, trial: Trial) -> bool:
+    def _ended(self, trial: VersionTrial) -> bool:
         current = self._agent.store.state().trial
         return current is None or (current.bundle_sha256, current.started) != (trial.bundle_sha256, trial.started)
 

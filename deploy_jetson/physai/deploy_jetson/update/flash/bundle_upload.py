@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from physai.deploy_jetson.update.flash.protocol import Member, Offer, is_number
+from physai.deploy_jetson.update.flash.protocol import Offer, OfferedMember, is_number
 from physai.sdk.base.file_names import POLICY_FILE
 from physai.sdk.bundle.archive import MANIFEST_FILE, BundleError, Members, read_archive, read_file
 
@@ -73,7 +73,7 @@ class BundleUpload:
         Args:
             wait_s: how long the robot waits for other commands [s].
         """
-        members = {name: Member(self.members.sha256(name), self.members.size(name)) for name in self.members}
+        members = {name: OfferedMember(self.members.sha256(name), self.members.size(name)) for name in self.members}
         return Offer(self.sha256, self.version, self.robot, members, wait_s)
 
     def content(self, digest: str) -> memoryview:

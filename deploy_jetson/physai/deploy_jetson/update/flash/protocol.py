@@ -149,7 +149,7 @@ def _wrong(message: Message, name: str, kind: str) -> ProtocolError:
 
 
 @dataclass(frozen=True)
-class Member:
+class OfferedMember:
     """One member of an offered bundle."""
 
     sha256: str
@@ -166,7 +166,7 @@ class Offer:
     version: int
     robot: str
     """Robot model of its contract."""
-    members: dict[str, Member]
+    members: dict[str, OfferedMember]
     wait_s: float = 0.0
     """How long to wait for another flash or command that changes the slots [s]."""
 
@@ -209,14 +209,14 @@ class Offer:
         listed: Any = message.get("members")
         if not isinstance(listed, dict) or not 0 < len(cast("Message", listed)) <= MAX_MEMBERS:
             raise _wrong(message, "members", f"1 to {MAX_MEMBERS} members")
-        members: dict[str, Member] = {}
+        members: dict[str, OfferedMember] = {}
         for name, facts in cast("Message", listed).items():
             if not _MEMBER.fullmatch(name) or not isinstance(facts, list) or len(cast("list[Any]", facts)) != 2:
                 raise _wrong(message, "members", "SHA-256 and size by name")
             sha256, size = cast("list[Any]", facts)
             if not is_digest(sha256) or not is_number(size, MAX_BUNDLE_BYTES):
                 raise _wrong(message, "members", "SHA-256 and size by name")
-            members[name] = Member(sha256, size)
+            members[name] = OfferedMember(sha256, size)
         offer = cls(
             digest(message, "bundle"),
             number(message, "version"),

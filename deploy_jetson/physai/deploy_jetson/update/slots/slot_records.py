@@ -93,7 +93,7 @@ class Marker(Frozen):
     """All other files of the slot."""
 
 
-class Trial(Frozen):
+class VersionTrial(Frozen):
     """A version that is active but not yet committed."""
 
     slot: SlotName
@@ -133,7 +133,7 @@ class State(Frozen):
     """Lowest version that may be installed; only a commit raises it, nothing lowers it."""
     committed: SlotName | None = None
     """Slot that was committed last; the link `current` defines the active one."""
-    trial: Trial | None = None
+    trial: VersionTrial | None = None
     latest_time: Utc = "1970-01-01T00:00:00Z"
     """The time floor, see `physai.sdk.signing.time_statement`. Signed statements and verdicts raise it at once, the
     clock by at most a day per write."""

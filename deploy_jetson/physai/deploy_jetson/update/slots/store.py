@@ -17,7 +17,7 @@ from datetime import datetime
 from physai.deploy_jetson.update.slots.filesystem import empty_folder, exists, remove_tree, replace_links, temporary
 from physai.deploy_jetson.update.slots.layout import CURRENT, INCOMING, PREVIOUS, STATE_FILES
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
-from physai.deploy_jetson.update.slots.slot_records import MAX_REJECTED, SlotEvent, SlotName, State, Trial
+from physai.deploy_jetson.update.slots.slot_records import MAX_REJECTED, SlotEvent, SlotName, State, VersionTrial
 from physai.deploy_jetson.update.slots.tree import SlotTree, printable_reason
 from physai.sdk.evidence.verdict import utc_text
 
@@ -33,7 +33,7 @@ class Recovery:
 class SlotStore(SlotTree):
     """The slots of one robot and their transitions."""
 
-    def activate(self, slot: SlotName, *, now: datetime, boot_id: str, retry: bool = False) -> Trial:
+    def activate(self, slot: SlotName, *, now: datetime, boot_id: str, retry: bool = False) -> VersionTrial:
         """Switches to a slot, on trial until it is committed or rolled back.
 
         Args:
@@ -60,7 +60,7 @@ class SlotStore(SlotTree):
                 f"version {marker.version} was rolled back on this robot: {self._why(state, marker.bundle_sha256)}; "
                 "to try it again: --retry"
             )
-        trial = Trial(
+        trial = VersionTrial(
             slot=slot,
             previous=active,
             bundle_sha256=marker.bundle_sha256,
@@ -74,7 +74,7 @@ class SlotStore(SlotTree):
         replace_links(self.fs, links if active is None else {PREVIOUS: self.path(active), **links})
         return trial
 
-    def commit(self, *, now: datetime, reason: str) -> Trial:
+    def commit(self, *, now: datetime, reason: str) -> VersionTrial:
         """Commits the version on trial and raises the floor to it, in one write.
 
         Raises:
@@ -94,7 +94,7 @@ class SlotStore(SlotTree):
         remove_tree(self.fs, PREVIOUS)
         return trial
 
-    def rollback(self, *, now: datetime, reason: str) -> Trial:
+    def rollback(self, *, now: datetime, reason: str) -> VersionTrial:
         """Returns to the slot that was active before the trial; frees space if the disk is full.
 
         Raises:
@@ -103,7 +103,7 @@ class SlotStore(SlotTree):
         """
         state = self.state()
         trial = self._trial(state)
-        trial = Trial.model_validate({**dict(trial), "rollback_reason": printable_reason(reason)})
+        trial = VersionTrial.model_validate({**dict(trial), "rollback_reason": printable_reason(reason)})
         try:
             state = self.save(state, now, trial=trial)
         except OSError:
@@ -138,7 +138,9 @@ class SlotStore(SlotTree):
             actions += self._resume_trial(state, trial, now, boot_id, max_boots)
         return Recovery(tuple(actions))
 
-    def _resume_trial(self, state: State, trial: Trial, now: datetime, boot_id: str, max_boots: int) -> list[str]:
+    def _resume_trial(
+        self, state: State, trial: VersionTrial, now: datetime, boot_id: str, max_boots: int
+    ) -> list[str]:
         problems = self.problems(trial.slot)
         boots = trial.boots + (boot_id != trial.boot_id)
         if boots > max_boots:
@@ -147,12 +149,12 @@ class SlotStore(SlotTree):
             self.rollback(now=now, reason="; ".join(problems))
             return [f"rolled back version {trial.version}: {'; '.join(problems)}"]
         if boots != trial.boots:
-            again = Trial.model_validate({**dict(trial), "boots": boots, "boot_id": boot_id})
+            again = VersionTrial.model_validate({**dict(trial), "boots": boots, "boot_id": boot_id})
             self.save(state, now, trial=again)
             return [f"the trial of version {trial.version} continues after a reboot"]
         return []
 
-    def _finish_rollback(self, state: State, trial: Trial, now: datetime) -> None:
+    def _finish_rollback(self, state: State, trial: VersionTrial, now: datetime) -> None:
         self._switch_back(trial)
         event = _event("rolled-back", trial, trial.rollback_reason or "")
         rejected = [r for r in state.rejected if r != trial.bundle_sha256]
@@ -166,7 +168,7 @@ class SlotStore(SlotTree):
             empty_folder(self.fs, INCOMING)
             self.save(state, now, event, trial=None, rejected=rejected)
 
-    def _switch_back(self, trial: Trial) -> None:
+    def _switch_back(self, trial: VersionTrial) -> None:
         if self.active() == trial.previous:
             return
         if trial.previous is None:
@@ -199,7 +201,7 @@ class SlotStore(SlotTree):
         return [f"removed {name}, left by an interrupted write" for name in leftovers]
 
     @staticmethod
-    def _trial(state: State) -> Trial:
+    def _trial(state: State) -> VersionTrial:
         if state.trial is None:
             raise SlotError("no version is on trial")
         return state.trial
@@ -210,7 +212,7 @@ class SlotStore(SlotTree):
         return reasons[-1] if reasons else "the reason is no longer on record"
 
 
-def _event(kind: str, trial: Trial, reason: str = "") -> SlotEvent:
+def _event(kind: str, trial: VersionTrial, reason: str = "") -> SlotEvent:
     return SlotEvent.model_validate(
         {
             "time": trial.started,

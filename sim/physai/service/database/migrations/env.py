@@ -2,8 +2,8 @@
 
 from alembic import context
 
-from physai.service.database.tables import Base
+from physai.service.database.tables import ServiceTable
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
+context.configure(connection=context.config.attributes["connection"], target_metadata=ServiceTable.metadata)
 with context.begin_transaction():
     context.run_migrations()

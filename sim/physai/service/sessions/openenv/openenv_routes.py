@@ -18,7 +18,7 @@ from physai.service.sessions.openenv.connection import EpisodeConnection, serve
 from physai.service.sessions.openenv.episodes import Episode, Profile, open_episode, state
 from physai.service.sessions.openenv.schemas import schemas
 from physai.service.sessions.session import MAX_SEED
-from physai.service.settings import Limits
+from physai.service.settings import ServiceLimits
 from physai.sim.tasks.registry import load_task, task_names
 
 PREFIX = "/openenv/{profile}/{task}"
@@ -43,7 +43,7 @@ class StepBody(BaseModel):
     action: dict[str, Any]
 
 
-def openenv_routes(manager: SessionManager, executor: Executor, limits: Limits) -> APIRouter:
+def openenv_routes(manager: SessionManager, executor: Executor, limits: ServiceLimits) -> APIRouter:
     """The routes of the protocol."""
     router = APIRouter(prefix=PREFIX, tags=["openenv"])
     skill_sessions = mcp.SkillSessions(manager)

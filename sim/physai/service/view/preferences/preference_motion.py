@@ -8,13 +8,13 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from physai.rlhf.answers.segment import Layout, PreferenceError, Segment
+from physai.rlhf.answers.segment import PreferenceError, Segment, SegmentLayout
 from physai.service.view.scene import BodyPoses, shapes
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import BUILT_IN, load_task
 
 
-def drawn_model(layout: Layout, robot: Path | None) -> mujoco.MjModel:
+def drawn_model(layout: SegmentLayout, robot: Path | None) -> mujoco.MjModel:
     """The model whose positions a database's segments hold.
 
     Args:

@@ -11,7 +11,7 @@ from tests.harness.fixtures.sample import SampleSigners, quick_clock, sample_pol
 from tests.harness.fixtures.site import Site
 from tests.support import hanging_policy
 
-from physai.deploy_jetson.inference.engine import EngineError
+from physai.deploy_jetson.inference.engine import InferenceError
 from physai.deploy_jetson.runtime.hot_swap.candidate import examine
 from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart
 from physai.deploy_jetson.update.agent import selftest, selftest_apart
@@ -69,7 +69,7 @@ def test_one_that_is_slow_is_refused_at_its_first_state(monkeypatch: pytest.Monk
     monkeypatch.setattr(selftest, "FIRST_CALL_S", 0.0)
     monkeypatch.setattr(selftest, "FIRST_CALL_DEADLINES", 1.0)
     members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=8)
-    with pytest.raises(EngineError, match=r"the first inference takes [0-9.]+ s here, .* deadline is 36 ms"):
+    with pytest.raises(InferenceError, match=r"the first inference takes [0-9.]+ s here, .* deadline is 36 ms"):
         run_self_test(members, POLICY_FILE, backend="onnxruntime", ticks=5)
 
 

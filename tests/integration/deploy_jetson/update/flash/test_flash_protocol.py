@@ -11,8 +11,8 @@ from physai.deploy_jetson.update.flash.protocol import (
     MAX_LINE_BYTES,
     MAX_NUMBER,
     MAX_TEXT,
-    Member,
     Offer,
+    OfferedMember,
     ProtocolError,
     check_protocol,
     decode,
@@ -35,7 +35,9 @@ OFFERS = st.builds(
     DIGESTS,
     st.integers(0, MAX_NUMBER),
     st.text(max_size=20),
-    st.dictionaries(NAMES, st.builds(Member, DIGESTS, st.integers(0, MAX_BUNDLE_BYTES // MAX_MEMBERS)), min_size=1),
+    st.dictionaries(
+        NAMES, st.builds(OfferedMember, DIGESTS, st.integers(0, MAX_BUNDLE_BYTES // MAX_MEMBERS)), min_size=1
+    ),
     st.floats(0.0, 86400.0),
 )
 
@@ -48,7 +50,9 @@ def test_an_offer_is_understood_as_it_was_meant(offer: Offer) -> None:
 
 
 def test_the_largest_offer_fits_a_line() -> None:
-    members = {f"{index:0128d}": Member("f" * 64, MAX_BUNDLE_BYTES // MAX_MEMBERS) for index in range(MAX_MEMBERS)}
+    members = {
+        f"{index:0128d}": OfferedMember("f" * 64, MAX_BUNDLE_BYTES // MAX_MEMBERS) for index in range(MAX_MEMBERS)
+    }
     offer = Offer("f" * 64, MAX_NUMBER, "r" * 128, members, 86400.0)
     assert len(offer.encode()) < MAX_LINE_BYTES
     assert Offer.parse(decode(offer.encode())) == offer
@@ -90,14 +94,14 @@ def test_a_field_of_another_kind_is_refused_or_valid(offer: Offer, name: str, va
     ],
 )
 def test_what_no_bundle_is_is_not_offered(name: str, value: Any) -> None:
-    message = decode(Offer("0" * 64, 1, "pendulum", {"a": Member("0" * 64, 1)}).encode())
+    message = decode(Offer("0" * 64, 1, "pendulum", {"a": OfferedMember("0" * 64, 1)}).encode())
     message[name] = value
     with pytest.raises(ProtocolError):
         Offer.parse(message)
 
 
 def test_equal_members_count_once() -> None:
-    twice = Offer("0" * 64, 1, "pendulum", {"a": Member("1" * 64, 5), "b": Member("1" * 64, 5)})
+    twice = Offer("0" * 64, 1, "pendulum", {"a": OfferedMember("1" * 64, 5), "b": OfferedMember("1" * 64, 5)})
     assert twice.sizes == {"1" * 64: 5}
     assert twice.size == 10
 

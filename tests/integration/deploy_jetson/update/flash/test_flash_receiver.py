@@ -21,7 +21,7 @@ from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.update.flash.protocol import MAX_LINE_BYTES, PROTOCOL, encode
 from physai.deploy_jetson.update.flash.receiving.receiver import Receiver
 from physai.deploy_jetson.update.flash.receiving.remote_inventory import SPARE_BYTES, RemoteInventory
-from physai.deploy_jetson.update.flash.receiving.stream import Source
+from physai.deploy_jetson.update.flash.receiving.stream import PeerStream
 from physai.deploy_jetson.update.slots.slot_errors import InstallError
 from physai.deploy_jetson.update.slots.slot_records import RobotIdentity
 from physai.sdk.policy.header import POLICY_FILE
@@ -41,13 +41,13 @@ def converse(root: Path, said: bytes, *, idle_s: float = 20.0, close: bool = Tru
     sink = io.BytesIO()
     if close:
         speaker = speaking(writer, said)
-        Receiver(root, Source(reader, idle_s=idle_s), sink).serve()
+        Receiver(root, PeerStream(reader, idle_s=idle_s), sink).serve()
         os.close(reader)
         speaker.join()
     else:
         # Before anybody waits for it: a thread may take longer to begin than the robot is patient.
         assert os.write(writer, said) == len(said)
-        Receiver(root, Source(reader, idle_s=idle_s), sink).serve()
+        Receiver(root, PeerStream(reader, idle_s=idle_s), sink).serve()
         os.close(reader)
         os.close(writer)
     return [json.loads(line) for line in sink.getvalue().splitlines()]
@@ -69,7 +69,7 @@ def converse_with(root: Path, said: bytes, sink: io.BytesIO) -> None:
     """As `converse`, with a sink that does something."""
     reader, writer = os.pipe()
     speaker = speaking(writer, said)
-    Receiver(root, Source(reader), sink).serve()
+    Receiver(root, PeerStream(reader), sink).serve()
     os.close(reader)
     speaker.join()
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from physai.cluster.workflow.cache.content import output_hash
 from physai.cluster.workflow.cache.reads import current
 from physai.cluster.workflow.cache.shared_cache import SharedCache
-from physai.cluster.workflow.model import Stage
+from physai.cluster.workflow.model import WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
@@ -48,7 +48,7 @@ _RESULT_FILE = DocumentKind(
 )
 
 
-def stage_key(stage: Stage, inputs: Mapping[str, tuple[str, str]]) -> str:
+def stage_key(stage: WorkflowStage, inputs: Mapping[str, tuple[str, str]]) -> str:
     """SHA-256 of what a stage's result depends on: its commands, physai's version, its inputs and its outputs' paths.
 
     Args:
@@ -67,7 +67,7 @@ def stage_key(stage: Stage, inputs: Mapping[str, tuple[str, str]]) -> str:
     return hashlib.sha256(rfc8785.dumps(record)).hexdigest()
 
 
-class Store:
+class ResultStore:
     """A folder of results.
 
     `cache/KEY` holds one complete result each, `new` those in the making, `inputs` what the last attempts read,
@@ -111,7 +111,7 @@ class Store:
         """Path of an output of a result."""
         return self._cache / key / OUTPUTS_FOLDER / path
 
-    def find(self, key: str, stage: Stage) -> Result | None:
+    def find(self, key: str, stage: WorkflowStage) -> Result | None:
         """The result for a key if it is complete and its outputs have their hashes; any other is removed.
 
         The files that the stage read outside its inputs must have theirs, too.

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from physai.cluster.workflow.lint import image_of, image_platform
-from physai.cluster.workflow.model import Image, Platform, Resources, Stage, Workflow
+from physai.cluster.workflow.model import Image, Platform, Resources, Workflow, WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError, in_order
 
 RAY_VERSION = "2.60.0"
@@ -73,7 +73,7 @@ class Container(_Object):
     volumeMounts: tuple[VolumeMount, ...]  # noqa: N815
 
 
-class Claim(_Object):
+class VolumeClaim(_Object):
     """A PersistentVolumeClaim by its name."""
 
     claimName: str  # noqa: N815
@@ -83,7 +83,7 @@ class Volume(_Object):
     """A volume of a pod."""
 
     name: str
-    persistentVolumeClaim: Claim  # noqa: N815
+    persistentVolumeClaim: VolumeClaim  # noqa: N815
 
 
 class PodSpec(_Object):
@@ -209,7 +209,7 @@ def _job(workflow: Workflow, names: list[str], file_name: str, options: KubeRayO
     pod = PodSpec(
         nodeSelector=None if platform is None else {"kubernetes.io/arch": platform.partition("/")[2]},
         containers=(head,),
-        volumes=(Volume(name="workflow", persistentVolumeClaim=Claim(claimName=options.claim)),),
+        volumes=(Volume(name="workflow", persistentVolumeClaim=VolumeClaim(claimName=options.claim)),),
     )
     cluster = RayCluster(
         rayVersion=options.ray_version,
@@ -247,7 +247,7 @@ def _image(workflow: Workflow, names: list[str]) -> tuple[str, Platform | None]:
     return next(iter(images)), next(iter(platforms), None)
 
 
-def _asked(stages: list[Stage]) -> Resources:
+def _asked(stages: list[WorkflowStage]) -> Resources:
     """The most that one of the stages asks for, its members together."""
     memory = max(sum(member.resources.memory_bytes for member in stage.gang) for stage in stages)
     return Resources(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from physai.cluster.workflow.lint import image_of, image_platform
-from physai.cluster.workflow.model import Member, Platform, Resources, Stage, Workflow
+from physai.cluster.workflow.model import GangMember, Platform, Resources, Workflow, WorkflowStage
 from physai.cluster.workflow.placeholders import filled
 from physai.cluster.workflow.workflow_file import WorkflowError, in_order
 
@@ -33,7 +33,7 @@ class UrlFolder(_Object):
     url: str
 
 
-class Task(_Object):
+class OsmoTask(_Object):
     """A container of a workflow."""
 
     name: str
@@ -49,11 +49,11 @@ class Task(_Object):
     exitActions: dict[str, str] | None  # noqa: N815
 
 
-class Group(_Object):
+class OsmoGroup(_Object):
     """Tasks that run at the same time."""
 
     name: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[OsmoTask, ...]
 
 
 class ResourceSpec(_Object):
@@ -70,8 +70,8 @@ class WorkflowSpec(_Object):
 
     name: str
     resources: dict[str, ResourceSpec]
-    tasks: tuple[Task, ...] | None
-    groups: tuple[Group, ...] | None
+    tasks: tuple[OsmoTask, ...] | None
+    groups: tuple[OsmoGroup, ...] | None
 
 
 class Document(_Object):
@@ -99,15 +99,15 @@ def osmo_document(workflow: Workflow, options: OsmoOptions) -> dict[str, Any]:
     """
     gangs = any(stage.members for stage in workflow.stages.values())
     resources: dict[str, ResourceSpec] = {}
-    groups: list[Group] = []
+    groups: list[OsmoGroup] = []
     for name in in_order(workflow):
         stage = workflow.stages[name]
-        tasks: list[Task] = []
+        tasks: list[OsmoTask] = []
         for member in stage.gang:
             task = _task(workflow, name, member, options, grouped=gangs)
             resources[task.name] = _resource(name, member.resources, image_platform(workflow, stage, member), options)
             tasks.append(task)
-        groups.append(Group(name=f"{name}-group", tasks=tuple(tasks)))
+        groups.append(OsmoGroup(name=f"{name}-group", tasks=tuple(tasks)))
     spec = WorkflowSpec(
         name=workflow.name,
         resources=resources,
@@ -128,7 +128,7 @@ def _resource(stage: str, asked: Resources, wanted: Platform | None, options: Os
     return ResourceSpec(cpu=asked.cpus, gpu=asked.gpus, memory=asked.memory, platform=platform)
 
 
-def _task_name(stage_name: str, stage: Stage, member: Member) -> str:
+def _task_name(stage_name: str, stage: WorkflowStage, member: GangMember) -> str:
     return stage_name if stage.command is not None else f"{stage_name}-{member.name}"
 
 
@@ -137,7 +137,7 @@ def _lead_task(workflow: Workflow, name: str) -> str:
     return next(_task_name(name, stage, member) for member in stage.gang if member.lead)
 
 
-def _task(workflow: Workflow, name: str, member: Member, options: OsmoOptions, *, grouped: bool) -> Task:
+def _task(workflow: Workflow, name: str, member: GangMember, options: OsmoOptions, *, grouped: bool) -> OsmoTask:
     stage = workflow.stages[name]
     image = image_of(workflow, stage, member)
     if image is None:
@@ -164,7 +164,7 @@ def _task(workflow: Workflow, name: str, member: Member, options: OsmoOptions, *
     secrets: dict[str, dict[str, str]] = {}
     for credential in stage.credentials:
         secrets.setdefault(credential.secret, {})[credential.env] = credential.key
-    return Task(
+    return OsmoTask(
         name=_task_name(name, stage, member),
         lead=True if grouped and member.lead else None,
         image=image.name,
@@ -179,7 +179,7 @@ def _task(workflow: Workflow, name: str, member: Member, options: OsmoOptions, *
     )
 
 
-def _shell(stage: Stage, value: Any) -> tuple[list[str], str]:
+def _shell(stage: WorkflowStage, value: Any) -> tuple[list[str], str]:
     """Lines of a shell script before a command, and the redirection of what it prints."""
     before: list[str] = []
     for name, output in stage.outputs.items():
@@ -196,7 +196,7 @@ def _quoted(path: str) -> str:
     return shlex.quote(path)
 
 
-def _exit_actions(stage: Stage) -> dict[str, str] | None:
+def _exit_actions(stage: WorkflowStage) -> dict[str, str] | None:
     actions: dict[str, str] = {}
     if set(stage.exit_codes) != {0}:
         actions["COMPLETE"] = exit_ranges(stage.exit_codes)

@@ -6,23 +6,30 @@ from pathlib import Path
 
 from physai.cluster.workflow.executors.place import Ended, Given
 from physai.cluster.workflow.executors.processes import Attempt
-from physai.cluster.workflow.executors.resources import Limits, Pool
-from physai.cluster.workflow.model import Stage
+from physai.cluster.workflow.executors.resources import Pool, ResourceLimits
+from physai.cluster.workflow.model import WorkflowStage
 
 
 class Here:
     """Runs attempts within limits; see `Place`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ResourceLimits) -> None:
         self._pool = Pool(limits)
-        self._running: dict[str, tuple[Stage, Attempt, list[int]]] = {}
+        self._running: dict[str, tuple[WorkflowStage, Attempt, list[int]]] = {}
 
-    def require(self, name: str, stage: Stage) -> None:
+    def require(self, name: str, stage: WorkflowStage) -> None:
         """Check that a stage fits into the limits, and that its platform is this computer's."""
         self._pool.require(name, stage)
 
     def start(
-        self, name: str, stage: Stage, inputs: Mapping[str, Given], fresh: Callable[[], Path], log: Path, *, first: bool
+        self,
+        name: str,
+        stage: WorkflowStage,
+        inputs: Mapping[str, Given],
+        fresh: Callable[[], Path],
+        log: Path,
+        *,
+        first: bool,
     ) -> Path | None:
         """Start an attempt if what it asks for is free."""
         if (gpus := self._pool.take(stage)) is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from physai.cluster.workflow.model import Stage
+from physai.cluster.workflow.model import WorkflowStage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Ended:
 class Place(Protocol):
     """Runs attempts, each in a fresh folder."""
 
-    def require(self, name: str, stage: Stage) -> None:
+    def require(self, name: str, stage: WorkflowStage) -> None:
         """Check that a stage can run here at all.
 
         Raises:
@@ -49,7 +49,14 @@ class Place(Protocol):
         ...
 
     def start(
-        self, name: str, stage: Stage, inputs: Mapping[str, Given], fresh: Callable[[], Path], log: Path, *, first: bool
+        self,
+        name: str,
+        stage: WorkflowStage,
+        inputs: Mapping[str, Given],
+        fresh: Callable[[], Path],
+        log: Path,
+        *,
+        first: bool,
     ) -> Path | None:
         """Start an attempt.
 

@@ -16,7 +16,7 @@ from typing import Literal
 from physai.cluster.workflow.cache.reads import NOTE
 from physai.cluster.workflow.cache.store import OUTPUTS_FOLDER
 from physai.cluster.workflow.executors.place import Given
-from physai.cluster.workflow.model import Stage
+from physai.cluster.workflow.model import WorkflowStage
 from physai.cluster.workflow.placeholders import filled
 
 STOP_S = 10.0
@@ -44,7 +44,7 @@ class Attempt:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: WorkflowStage,
         inputs: Mapping[str, Given],
         fresh: Path,
         log: Path,
@@ -77,7 +77,7 @@ class Attempt:
 
     def _start(
         self,
-        stage: Stage,
+        stage: WorkflowStage,
         paths: Mapping[str, Mapping[str, Path]],
         stdout: Path | None,
         log: Path,

@@ -12,7 +12,7 @@ from physai.cluster.workflow.cache.content import content_hash
 from physai.cluster.workflow.executors.place import Ended, Given, disk_problem
 from physai.cluster.workflow.executors.processes import Attempt
 from physai.cluster.workflow.executors.resources import this_platform
-from physai.cluster.workflow.model import Platform, Stage
+from physai.cluster.workflow.model import Platform, WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError
 
 QUESTION = "question"
@@ -32,11 +32,11 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class StageAttempt:
     """An attempt."""
 
     name: str
-    stage: Stage
+    stage: WorkflowStage
     inputs: Mapping[str, Given]
     fresh: Path
     log: Path
@@ -60,7 +60,7 @@ def look(folder: Path, token: str, answer: str) -> Seen:
     return Seen(host=socket.gethostname(), version=version("physai-sdk"), platform=this_platform(), problem=problem)
 
 
-def attempt_stage(order: Order) -> Ended:
+def attempt_stage(order: StageAttempt) -> Ended:
     """Run the commands of a stage in this process's children, and wait for them.
 
     Raises:
@@ -82,7 +82,7 @@ def attempt_stage(order: Order) -> Ended:
     return Ended(stage=order.name, code=code, seconds=attempt.seconds, host=host)
 
 
-def _check(order: Order, host: str) -> None:
+def _check(order: StageAttempt, host: str) -> None:
     # Nodes may join a cluster after it was looked at.
     if (here := version("physai-sdk")) != order.version:
         raise WorkflowError(f"{host} has physai {here}, the run {order.version}; install the same version on all nodes")

@@ -11,9 +11,9 @@ from typing import Any
 
 from physai.cluster.workflow.executors.place import Ended, Given
 from physai.cluster.workflow.executors.processes import STOP_S
-from physai.cluster.workflow.executors.ray_node import QUESTION, SHARE, Order, Seen, attempt_stage, look
+from physai.cluster.workflow.executors.ray_node import QUESTION, SHARE, Seen, StageAttempt, attempt_stage, look
 from physai.cluster.workflow.executors.resources import asked_by
-from physai.cluster.workflow.model import Platform, Stage
+from physai.cluster.workflow.model import Platform, WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError
 from physai.compute.ray.head import Head, says_whether_lost
 from physai.sdk.base.errors import PhysaiError
@@ -67,7 +67,7 @@ class RayPlace:
     def _nodes(self) -> list[_Node]:
         return _nodes(self._ray, self._fresh())
 
-    def require(self, name: str, stage: Stage) -> None:
+    def require(self, name: str, stage: WorkflowStage) -> None:
         """Check that all nodes can run stages, and that one has what this stage asks for.
 
         Raises:
@@ -86,7 +86,14 @@ class RayPlace:
 
     @says_whether_lost
     def start(
-        self, name: str, stage: Stage, inputs: Mapping[str, Given], fresh: Callable[[], Path], log: Path, *, first: bool
+        self,
+        name: str,
+        stage: WorkflowStage,
+        inputs: Mapping[str, Given],
+        fresh: Callable[[], Path],
+        log: Path,
+        *,
+        first: bool,
     ) -> Path | None:
         """Hand an attempt to Ray, which runs it as soon as a node has what the stage asks for."""
         asked, platform = asked_by(stage), _platform(name, stage)
@@ -94,7 +101,7 @@ class RayPlace:
         if platform is not None:
             fitting = ",".join(node.id for node in self._nodes if node.platform == platform)
             options["label_selector"] = {"ray.io/node-id": f"in({fitting})"}
-        order = Order(
+        order = StageAttempt(
             name=name,
             stage=stage,
             inputs=dict(inputs),
@@ -203,7 +210,7 @@ def _seen(ray: Any, reference: Any, host: str) -> Seen:
         ) from error
 
 
-def _platform(name: str, stage: Stage) -> Platform | None:
+def _platform(name: str, stage: WorkflowStage) -> Platform | None:
     """The platform of all members."""
     platforms: set[Platform] = {asked for member in stage.gang if (asked := member.resources.platform) is not None}
     if len(platforms) > 1:

@@ -5,12 +5,12 @@ import platform
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from physai.cluster.workflow.model import Platform, Stage
+from physai.cluster.workflow.model import Platform, WorkflowStage
 from physai.cluster.workflow.workflow_file import WorkflowError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ResourceLimits:
     """Resources that stages that run at the same time may occupy together."""
 
     cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
@@ -21,12 +21,12 @@ class Limits:
 class Pool:
     """Resources that are free."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ResourceLimits) -> None:
         self._limits = limits
         self._cpus, self._memory = limits.cpus, limits.memory_bytes
         self._gpus = list(range(limits.gpus))
 
-    def require(self, name: str, stage: Stage) -> None:
+    def require(self, name: str, stage: WorkflowStage) -> None:
         """Check that a stage can run here at all.
 
         Raises:
@@ -53,7 +53,7 @@ class Pool:
                     f"stage {name} runs on {wanted}, this computer is {here}; run it there, or emit the workflow"
                 )
 
-    def take(self, stage: Stage) -> list[int] | None:
+    def take(self, stage: WorkflowStage) -> list[int] | None:
         """Occupy what a stage asks for and return its GPUs; None if it is not free."""
         asked = asked_by(stage)
         if asked.cpus > self._cpus or asked.memory_bytes > self._memory or asked.gpus > len(self._gpus):
@@ -63,7 +63,7 @@ class Pool:
         taken, self._gpus = self._gpus[: asked.gpus], self._gpus[asked.gpus :]
         return taken
 
-    def give_back(self, stage: Stage, gpus: list[int]) -> None:
+    def give_back(self, stage: WorkflowStage, gpus: list[int]) -> None:
         """Free what a stage occupied."""
         asked = asked_by(stage)
         self._cpus += asked.cpus
@@ -77,10 +77,10 @@ def this_platform() -> Platform | None:
     return platforms.get(platform.machine())
 
 
-def asked_by(stage: Stage) -> Limits:
+def asked_by(stage: WorkflowStage) -> ResourceLimits:
     """Resources that the members of a stage ask for together."""
     members = [member.resources for member in stage.gang]
-    return Limits(
+    return ResourceLimits(
         cpus=sum(asked.cpus for asked in members),
         gpus=sum(asked.gpus for asked in members),
         memory_bytes=sum(asked.memory_bytes for asked in members),

@@ -32,7 +32,7 @@ from physai.deploy_jetson.update.flash.protocol import (
     text,
 )
 from physai.deploy_jetson.update.flash.receiving.remote_inventory import PART_SUFFIX, RemoteInventory
-from physai.deploy_jetson.update.flash.receiving.stream import GoneError, PeerWriter, Source, TurnLostError
+from physai.deploy_jetson.update.flash.receiving.stream import GoneError, PeerStream, PeerWriter, TurnLostError
 from physai.deploy_jetson.update.flash.receiving.turn import Turn
 from physai.deploy_jetson.update.slots.slot_errors import InstallError
 from physai.sdk.base.errors import PhysaiError
@@ -53,7 +53,9 @@ _WAITING_PERIOD_S = 1.0
 class Receiver:
     """The robot's side of one conversation."""
 
-    def __init__(self, root: Path, source: Source, sink: PeerWriter | BinaryIO, *, config: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, source: PeerStream, sink: PeerWriter | BinaryIO, *, config: Path | None = None
+    ) -> None:
         """Initialises the receiver.
 
         Args:
@@ -333,4 +335,4 @@ def serve(root: Path, config: Path | None = None) -> int:
     # Libraries may print: move stdout to stderr, so that only messages reach the sender.
     sink = PeerWriter(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return Receiver(root, Source(sys.stdin.fileno()), sink, config=config).serve()
+    return Receiver(root, PeerStream(sys.stdin.fileno()), sink, config=config).serve()

@@ -25,7 +25,7 @@ class TurnLostError(PhysaiError):
     """The sender is too slow while another waits; the partial upload is kept for the next flash."""
 
 
-class Source:
+class PeerStream:
     """Reads lines and raw bytes from the peer."""
 
     def __init__(self, descriptor: int, *, idle_s: float = SILENCE_S) -> None:
