@@ -19,9 +19,9 @@ from physai.sdk import (
     TimingSpec,
     diff,
     load_contract,
+    require_same,
     save_contract,
 )
-from physai.sdk.contract.contract_diff import require_same
 from physai.sim import load_task
 
 contract: PolicyContract = load_task("ur10e-reach").contract

@@ -7,12 +7,16 @@ import math
 
 import numpy as np
 
-from physai.sdk import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, PolicyContract
-from physai.sdk.contract.terms import CommandField
-from physai.sim import RewardTerm, SensorModel, Success, Task, compiled, envelope, load_robot
-from physai.sim.engines.protocol import Array
-from physai.sim.tasks.common import timing
-from physai.sim.tasks.task import WorldView
+from physai.sdk import (
+    ActionSpec,
+    ActionTerm,
+    CommandField,
+    CommandSpec,
+    ObservationSpec,
+    ObservationTerm,
+    PolicyContract,
+)
+from physai.sim import Array, RewardTerm, SensorModel, Success, Task, WorldView, compiled, envelope, load_robot, timing
 
 FORCE = 10.0
 

@@ -8,8 +8,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from physai.sdk import JointCommand, PolicyContract, RobotEndpoint, Sample, Transport
-from physai.sdk.transport.protocol import TransportError, empty_command, empty_sample, required_fields
+from physai.sdk import (
+    JointCommand,
+    PolicyContract,
+    RobotEndpoint,
+    Sample,
+    Transport,
+    TransportError,
+    empty_command,
+    empty_sample,
+    required_fields,
+)
 from physai.sim import load_task
 
 

@@ -27,7 +27,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 from websockets.sync.client import connect
 
-from physai.service.serving.process import running_service
+from physai.service import running_service
 
 TASK = "cartpole-swingup"
 BINS = 16

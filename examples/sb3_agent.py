@@ -12,8 +12,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from physai.gates import ValidationOptions, validate
 from physai.sim import OnnxPolicy, load_task, play_episodes
+from physai.train import export_policy
 from physai.train.adapters.sb3 import TaskVecEnv, graph_from_sb3
-from physai.train.onnx_export.export import export_policy
 
 CRANE = str(Path(__file__).with_name("crane_task.py"))
 

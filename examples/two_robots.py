@@ -9,8 +9,7 @@ from pathlib import Path
 import mujoco
 
 from physai.sim import OnnxPolicy, Team, TeamEnvironment, load_task, play_team, team_model
-from physai.train import TeamTrainer, TrainConfig
-from physai.train.onnx_export.export import export_policy
+from physai.train import TeamTrainer, TrainConfig, export_policy
 
 
 def spring(spec: mujoco.MjSpec) -> None:

@@ -7,9 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from physai.sim import OnnxPolicy, load_task, play_episodes
-from physai.sim.robots.checks.check import check_robot
-from physai.sim.robots.importing.importer import import_robot
+from physai.sim import OnnxPolicy, check_robot, import_robot, load_task, play_episodes
 from physai.train import export, preset_for, train
 
 

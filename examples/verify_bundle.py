@@ -12,13 +12,13 @@ from physai.sdk import (
     Origin,
     PhysaiError,
     Requirements,
+    SignedTrust,
     TrustStore,
     VerificationError,
     Verified,
     read_bundle,
     verify,
 )
-from physai.sdk.signing.trust_file import SignedTrust
 
 if len(sys.argv) < 3:
     sys.exit(__doc__)

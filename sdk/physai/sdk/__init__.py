@@ -13,10 +13,12 @@ from physai.sdk.base.process import no_telemetry as no_telemetry
 if TYPE_CHECKING:
     from physai.sdk.base.errors import ContractError as ContractError
     from physai.sdk.base.errors import ContractMismatchError as ContractMismatchError
+    from physai.sdk.base.errors import MissingExtraError as MissingExtraError
     from physai.sdk.base.errors import PhysaiError as PhysaiError
     from physai.sdk.bundle.manifest import Bundle as Bundle
     from physai.sdk.bundle.manifest import read_bundle as read_bundle
     from physai.sdk.contract.contract_diff import diff as diff
+    from physai.sdk.contract.contract_diff import require_same as require_same
     from physai.sdk.contract.io import load_contract as load_contract
     from physai.sdk.contract.io import save_contract as save_contract
     from physai.sdk.contract.policy_contract import PolicyContract as PolicyContract
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import Verdict as Verdict
     from physai.sdk.evidence.verdict import VerdictOutcome as VerdictOutcome
     from physai.sdk.evidence.verdict import load_verdict as load_verdict
+    from physai.sdk.onnx.device import PolicyDevice as PolicyDevice
     from physai.sdk.safety import Guard as Guard
     from physai.sdk.safety import GuardResult as GuardResult
     from physai.sdk.safety import GuardState as GuardState
     from physai.sdk.safety import guard_limits as guard_limits
+    from physai.sdk.signing.trust_file import SignedTrust as SignedTrust
     from physai.sdk.signing.trust_store import TrustStore as TrustStore
     from physai.sdk.signing.verify import VerificationError as VerificationError
     from physai.sdk.signing.verify import Verified as Verified
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
     from physai.sdk.transport.protocol import RobotEndpoint as RobotEndpoint
     from physai.sdk.transport.protocol import Sample as Sample
     from physai.sdk.transport.protocol import Transport as Transport
+    from physai.sdk.transport.protocol import TransportError as TransportError
+    from physai.sdk.transport.protocol import empty_command as empty_command
+    from physai.sdk.transport.protocol import empty_sample as empty_sample
+    from physai.sdk.transport.protocol import required_fields as required_fields
 
 __all__ = [
     "ActionSpec",
@@ -63,28 +71,36 @@ __all__ = [
     "GuardState",
     "JointCommand",
     "JointSpec",
+    "MissingExtraError",
     "ObservationSpec",
     "ObservationTerm",
     "Origin",
     "PhysaiError",
     "PolicyContract",
+    "PolicyDevice",
     "Requirements",
     "RobotEndpoint",
     "RobotSpec",
     "SafetyEnvelope",
     "Sample",
+    "SignedTrust",
     "TimingSpec",
     "Transport",
+    "TransportError",
     "TrustStore",
     "Verdict",
     "VerdictOutcome",
     "VerificationError",
     "Verified",
     "diff",
+    "empty_command",
+    "empty_sample",
     "guard_limits",
     "load_contract",
     "load_verdict",
     "read_bundle",
+    "require_same",
+    "required_fields",
     "save_contract",
     "verify",
 ]
@@ -92,9 +108,11 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "base.errors": ["ContractError", "ContractMismatchError", "PhysaiError"],
+        "onnx.device": ["PolicyDevice"],
+        "signing.trust_file": ["SignedTrust"],
+        "base.errors": ["ContractError", "ContractMismatchError", "MissingExtraError", "PhysaiError"],
         "bundle.manifest": ["Bundle", "read_bundle"],
-        "contract.contract_diff": ["diff"],
+        "contract.contract_diff": ["diff", "require_same"],
         "contract.io": ["load_contract", "save_contract"],
         "contract.policy_contract": ["PolicyContract"],
         "contract.robot": ["JointSpec", "RobotSpec"],
@@ -114,6 +132,15 @@ __getattr__ = lazy_exports(
         "safety": ["Guard", "GuardResult", "GuardState", "guard_limits"],
         "signing.trust_store": ["TrustStore"],
         "signing.verify": ["VerificationError", "Verified", "verify"],
-        "transport.protocol": ["JointCommand", "RobotEndpoint", "Sample", "Transport"],
+        "transport.protocol": [
+            "JointCommand",
+            "RobotEndpoint",
+            "Sample",
+            "Transport",
+            "TransportError",
+            "empty_command",
+            "empty_sample",
+            "required_fields",
+        ],
     },
 )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from physai.service.client.remote_session import StepReply as StepReply
     from physai.service.client.service import ServiceClient as ServiceClient
     from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
+    from physai.service.serving.process import running_service as running_service
 
 __all__ = [
     "AsyncRemoteSession",
@@ -22,11 +23,13 @@ __all__ = [
     "ServiceClient",
     "ServiceError",
     "StepReply",
+    "running_service",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "serving.process": ["running_service"],
         "client.errors": ["ServiceError"],
         "client.remote_session": ["AsyncRemoteSession", "RemoteSession", "StepReply"],
         "client.service": ["ServiceClient"],

@@ -10,19 +10,26 @@ from physai.sdk.base.lazy import lazy_exports
 if TYPE_CHECKING:
     from physai.sdk.base.errors import ModelError as ModelError
     from physai.sim.engines.named import load_engine as load_engine
+    from physai.sim.engines.protocol import Array as Array
     from physai.sim.engines.protocol import CapacityError as CapacityError
     from physai.sim.engines.protocol import Engine as Engine
     from physai.sim.engines.protocol import EngineMaker as EngineMaker
     from physai.sim.engines.protocol import RolloutEngine as RolloutEngine
     from physai.sim.envs.environment import Environment as Environment
+    from physai.sim.policies.device_policy import DevicePolicy as DevicePolicy
     from physai.sim.policies.evaluate import Episodes as Episodes
     from physai.sim.policies.evaluate import Policy as Policy
     from physai.sim.policies.evaluate import play_episodes as play_episodes
     from physai.sim.policies.onnx import OnnxPolicy as OnnxPolicy
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
+    from physai.sim.robots.checks.check import check_robot as check_robot
+    from physai.sim.robots.importing.importer import import_robot as import_robot
+    from physai.sim.robots.objects import Box as Box
+    from physai.sim.robots.objects import with_objects as with_objects
     from physai.sim.tasks.common import compiled as compiled
     from physai.sim.tasks.common import envelope as envelope
+    from physai.sim.tasks.common import timing as timing
     from physai.sim.tasks.registry import load_task as load_task
     from physai.sim.tasks.registry import task_names as task_names
     from physai.sim.tasks.task import Delay as Delay
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import SensorModel as SensorModel
     from physai.sim.tasks.task import Success as Success
     from physai.sim.tasks.task import Task as Task
+    from physai.sim.tasks.task import Uniforms as Uniforms
+    from physai.sim.tasks.task import WorldView as WorldView
     from physai.sim.teams.team import Team as Team
     from physai.sim.teams.team import team_model as team_model
     from physai.sim.teams.team_environment import TeamEnvironment as TeamEnvironment
@@ -38,8 +47,11 @@ if TYPE_CHECKING:
     from physai.sim.teams.team_registry import load_team as load_team
 
 __all__ = [
+    "Array",
+    "Box",
     "CapacityError",
     "Delay",
+    "DevicePolicy",
     "Engine",
     "EngineMaker",
     "Environment",
@@ -56,8 +68,12 @@ __all__ = [
     "Task",
     "Team",
     "TeamEnvironment",
+    "Uniforms",
+    "WorldView",
+    "check_robot",
     "compiled",
     "envelope",
+    "import_robot",
     "load_engine",
     "load_robot",
     "load_task",
@@ -66,20 +82,26 @@ __all__ = [
     "play_team",
     "task_names",
     "team_model",
+    "timing",
+    "with_objects",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "policies.device_policy": ["DevicePolicy"],
+        "robots.objects": ["Box", "with_objects"],
+        "robots.importing.importer": ["import_robot"],
+        "robots.checks.check": ["check_robot"],
         "engines.named": ["load_engine"],
-        "engines.protocol": ["CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
+        "engines.protocol": ["Array", "CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
         "envs.environment": ["Environment"],
         "policies.evaluate": ["Episodes", "Policy", "play_episodes"],
         "policies.onnx": ["OnnxPolicy"],
         "robots": ["Robot", "load_robot"],
-        "tasks.common": ["compiled", "envelope"],
+        "tasks.common": ["compiled", "envelope", "timing"],
         "tasks.registry": ["load_task", "task_names"],
-        "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task"],
+        "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task", "Uniforms", "WorldView"],
         "teams.team": ["Team", "team_model"],
         "teams.team_environment": ["TeamEnvironment"],
         "teams.team_evaluate": ["play_team"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from physai.train.api.training import TrainingRun as TrainingRun
     from physai.train.api.training import train as train
     from physai.train.onnx_export.export import ExportReport as ExportReport
+    from physai.train.onnx_export.export import export_policy as export_policy
     from physai.train.onnx_export.wrapped import wrap as wrap
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
     from physai.train.settings.config import TrainConfig as TrainConfig
@@ -33,6 +34,7 @@ __all__ = [
     "TrainingOutcome",
     "TrainingRun",
     "export",
+    "export_policy",
     "preset_for",
     "train",
     "wrap",
@@ -45,7 +47,7 @@ __getattr__ = lazy_exports(
         "adapters.pettingzoo": ["TeamParallelEnv"],
         "settings.config": ["TrainConfig"],
         "onnx_export.wrapped": ["wrap"],
-        "onnx_export.export": ["ExportReport"],
+        "onnx_export.export": ["ExportReport", "export_policy"],
         "settings.presets": ["preset_for"],
         "runners.session": ["TrainingOutcome"],
         "teams.trainer": ["TeamTrainer"],

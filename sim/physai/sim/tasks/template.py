@@ -8,12 +8,21 @@ Angles are in rad, lengths in m, times in s, forces in N, torques in N·m. Terms
 of every array is the world. Use `view.xp` instead of numpy, and the same task runs on a GPU.
 """
 
-from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm
-from physai.sim.engines.protocol import Array
-from physai.sim.robots import load_robot
-from physai.sim.tasks.common import compiled, envelope, timing
-from physai.sim.tasks.task import Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
+from physai.sdk import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, PolicyContract
+from physai.sim import (
+    Array,
+    Randomise,
+    RewardTerm,
+    SensorModel,
+    Success,
+    Task,
+    Uniforms,
+    WorldView,
+    compiled,
+    envelope,
+    load_robot,
+    timing,
+)
 
 CART, POLE = 0, 1
 """Columns of the joint vectors, in the order of the robot's joints (`physai robots show cartpole`)."""
