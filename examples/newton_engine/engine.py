@@ -10,9 +10,8 @@ import array_api_compat
 import mujoco
 
 from newton_engine.model_import import mjcf_of, newton_module, require_same
-from physai.sdk.base.errors import ModelError
-from physai.sim import friction
-from physai.sim.engines.protocol import Array, CapacityError, Snapshot, Stage
+from physai.sim import Array, CapacityError, ModelError, friction
+from physai.sim.engines.protocol import Snapshot, Stage
 from physai.sim.engines.warp import modules, on_torch_stream
 from physai.sim.engines.warp_device import WarpDeviceEngine, array_maker
 

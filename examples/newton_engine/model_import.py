@@ -7,7 +7,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sdk.base.errors import MissingExtraError, ModelError
+from physai.sdk import MissingExtraError
+from physai.sim import ModelError
 from physai.sim.engines.warp import modules
 
 # Its extra `sim` asks for an older MuJoCo than ours, so only Newton itself is installed.

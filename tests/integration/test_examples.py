@@ -203,7 +203,9 @@ def test_the_examples_from_training_to_a_bundle(tmp_path: Path) -> None:
 def test_every_public_name_is_there_and_in_an_example(module: ModuleType) -> None:
     # The tutorials and guides run too, as tests of their own.
     docs = EXAMPLES.parent / "docs"
-    pages = (*EXAMPLES.glob("*.py"), *(docs / "tutorials").glob("*.md"), *(docs / "how-to").glob("*.md"))
+    # So does the task that `physai new` writes.
+    template = EXAMPLES.parent / "sim" / "physai" / "sim" / "tasks" / "template.py"
+    pages = (template, *EXAMPLES.rglob("*.py"), *(docs / "tutorials").glob("*.md"), *(docs / "how-to").glob("*.md"))
     texts = "\n".join(path.read_text(encoding="utf-8") for path in pages)
     names: list[str] = module.__all__
     missing = [name for name in names if not re.search(rf"\b{name}\b", texts)]

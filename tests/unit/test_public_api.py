@@ -15,13 +15,12 @@ INTERNAL = {
     "examples/agents/reaching.py": {"physai.train.models.kinematics", "physai.train.models.policy_graph"},
     "examples/newton_engine/__init__.py": {"physai.sim.engines.warp_host"},
     "examples/newton_engine/engine.py": {
-        "physai.sdk.base.errors",
         "physai.sim",
         "physai.sim.engines.protocol",
         "physai.sim.engines.warp",
         "physai.sim.engines.warp_device",
     },
-    "examples/newton_engine/model_import.py": {"physai.sdk.base.errors", "physai.sim.engines.warp"},
+    "examples/newton_engine/model_import.py": {"physai.sim.engines.warp"},
 }
 """Internal modules that examples still import: no inverse kinematics is public, and Newton's engine builds on ours.
 
