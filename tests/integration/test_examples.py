@@ -239,7 +239,11 @@ wrap(lambda fields: 0.0 * fields["joint_pos"][:, :1], load_task("cartpole-swingu
     found = json.loads(example("leaderboard_trial", "still/policy.onnx", "--json", folder=tmp_path))
     assert (found["board"], found["score"], found["success"]) == ("acrobot", 0.0, False)
     words = [sys.executable, EXAMPLES / "leaderboard_trial.py", "cart"]
-    refused = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    # A verb that an earlier test ran in this process left PYTHONSAFEPATH, which hides the folder of the program.
+    path = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+    refused = subprocess.run(
+        words, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert refused.stderr == (
         "preset realaigym-v2 is for the double pendulum with one motor, got cartpole driving ['slider']\n"
     )
