@@ -60,7 +60,8 @@ def run(
 ) -> RobotRun:
     """Drive the robot with a policy until a request to end.
 
-    The first SIGTERM or Ctrl-C ramps to a safe state, the next ones request a protective stop.
+    The first SIGTERM or Ctrl-C ramps to a safe state, the next ones request a protective stop. The memory of the
+    process stays locked, and its timers and pages set for the loop, so give a robot a process of its own.
 
     Args:
         policy: the robot's tree of slots, whose active policy runs, or a bundle that is installed there and activated
