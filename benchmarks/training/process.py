@@ -57,8 +57,12 @@ def _finished(program: tuple[str, ...], command: tuple[str, ...]) -> Finished:
         WorkloadError: the exit status is not 0.
     """
     start = time.perf_counter()
+    # `physai bench` is a verb, and verbs hide a program's own folder from what they start (PYTHONSAFEPATH).
+    path = os.pathsep.join(filter(None, (str(_EXAMPLES), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path}
+    words = [sys.executable, *program, *command[1:]]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen([sys.executable, *program, *command[1:]], stdout=output, stderr=errors)
+        process = subprocess.Popen(words, stdout=output, stderr=errors, env=environment)
         # wait4 rather than wait: it reports the resource usage of this child alone.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
