@@ -46,7 +46,7 @@ class Chunk:
     columns: Arrays
     """`ACTED` of the rollout by name, and `hidden`."""
     played: Arrays
-    """`physai.train.collectors.collector.Played`."""
+    """`physai.train.collectors.collector.StepRecords`."""
     reward_terms: dict[str, float]
     """Mean of each weighted reward term over these worlds, per second."""
     diverged: int

@@ -17,7 +17,7 @@ class LayoutRow(AnswerTable):
 
     format_version: Mapped[int] = mapped_column(Integer, primary_key=True)
     document: Mapped[str] = mapped_column(Text)
-    """JSON of `physai.rlhf.answers.segment.Layout`."""
+    """JSON of `physai.rlhf.answers.segment.SegmentLayout`."""
 
 
 class SourceRow(AnswerTable):
