@@ -152,7 +152,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
         if distributed.PARENT not in os.environ:
             raise
         # The process that started the ranks says what became of the other one.
-        if os.environ["RANK"] == "0":
+        if os.environ["RANK"] != "0":
             _say(str(error))
         return LOST
     if trained.leads:
