@@ -76,7 +76,7 @@ def test_a_gate_compares_with_it(
     finding = find(EngineGate(), context)
     assert finding.outcome is VerdictOutcome.PASS
     assert finding.measured[1].name == "success_rate.counting"
-    assert finding.chart["early_difference"] == 0.0, "MuJoCo beside itself"
+    assert finding.chart["early_difference"] == 0.0, "MuJoCo against itself"
     assert counting.steps > 0
     assert "in the engine counting (" in EngineGate().method(context)
 
