@@ -27,7 +27,7 @@ def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine gate has tests of its own; here its kernels would be compiled for every robot."""
     from physai.sdk.base.errors import MissingExtraError
 
-    def missing() -> None:
-        raise MissingExtraError("the second engine is not asked here")
+    def missing(name: str) -> None:
+        raise MissingExtraError(f"the second engine {name} is not asked here")
 
-    monkeypatch.setattr(engine, "modules", missing)
+    monkeypatch.setattr(engine, "load_engine", missing)
