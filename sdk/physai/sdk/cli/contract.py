@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.verb import AsJson, noun, verb
 
 if TYPE_CHECKING:
     from physai.sdk.contract.policy_contract import PolicyContract
     from physai.sdk.contract.terms import ObservationTerm
 
-_FILE_HELP = "a contract.json, a folder with one (a run), or an .onnx file with an embedded contract"
 
+@verb(summary="print a contract")
+def _show(file: str, *, as_json: AsJson = False) -> int:
+    """Print a contract.
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    show = actions.add_parser("show", help="print a contract", description="Print a contract.")
-    show.add_argument("file", metavar="FILE", help=_FILE_HELP)
-    compare = actions.add_parser(
-        "diff",
-        help="list the differences between two contracts",
-        description="List the differences between two contracts. Exit code 0: none; 1: some.",
-    )
-    compare.add_argument("left", metavar="LEFT", help=_FILE_HELP)
-    compare.add_argument("right", metavar="RIGHT", help=_FILE_HELP)
-    for action in (show, compare):
-        action.add_argument("--json", action="store_true", help="print JSON")
-    actions.add_parser("schema", help="print the JSON Schema", description="Print the JSON Schema of contract files.")
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.action == "schema":
-        from physai.sdk.contract.contract_schema import schema_text
-
-        sys.stdout.write(schema_text())
-        return 0
-    if arguments.action == "diff":
-        return _diff(arguments.left, arguments.right, as_json=arguments.json)
-    return _show(arguments.file, as_json=arguments.json)
-
-
-def _show(file: str, *, as_json: bool) -> int:
+    Args:
+        file: a contract.json, a folder with one (a run), or an .onnx file with an embedded contract.
+    """
     from physai.sdk.contract.gaps import contract_lacks
     from physai.sdk.contract.io import load_contract
 
@@ -66,7 +42,16 @@ def _show(file: str, *, as_json: bool) -> int:
     return 0
 
 
-def _diff(left: str, right: str, *, as_json: bool) -> int:
+@verb(summary="list the differences between two contracts")
+def _diff(left: str, right: str, *, as_json: AsJson = False) -> int:
+    """Compare two contracts.
+
+    exit code: 0 they are the same, 1 they differ
+
+    Args:
+        left: a contract.json, a folder with one (a run), or an .onnx file with an embedded contract.
+        right: another.
+    """
     from dataclasses import asdict
 
     from physai.sdk.contract.contract_diff import diff, format_diff
@@ -88,6 +73,15 @@ def _diff(left: str, right: str, *, as_json: bool) -> int:
     else:
         print(f"same contract, fingerprint {a.fingerprint}")
     return 1 if differences else 0
+
+
+@verb(summary="print the JSON Schema of contract files")
+def _schema() -> int:
+    """Print the schema."""
+    from physai.sdk.contract.contract_schema import schema_text
+
+    sys.stdout.write(schema_text())
+    return 0
 
 
 def _sections(contract: PolicyContract) -> list[str]:
@@ -220,6 +214,6 @@ def _vector(values: tuple[float | None, ...]) -> str:
     return "[" + ", ".join(map(_number, values)) + "]"
 
 
-command = CliCommand(
-    summary="show a policy contract, compare two, print the schema", add_arguments=_add_arguments, run=_run
+command = noun(
+    "show a policy contract, compare two, print the schema", {"show": _show, "diff": _diff, "schema": _schema}
 )

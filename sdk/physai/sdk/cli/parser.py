@@ -4,6 +4,7 @@ import argparse
 import difflib
 import math
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, cast
@@ -20,6 +21,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
+        self.renamed_options: dict[str, str] = {}
+        """Flags by those of the last version."""
+        self.renamed_words: dict[str, str] = {}
+        """Actions by their names in the last version."""
         # Override `type=float` and `type=int`: reject NaN, infinities and oversized integers for every option.
         self.register("type", float, _finite_number)
         self.register("type", int, _whole_number)
@@ -34,6 +39,19 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(self._unknown_arguments(unknown))
         return parsed
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Replaces spellings of the last version, and tells the new ones on stderr."""
+        words: list[str] = list(args)
+        for index, word in enumerate(words):
+            if word == "--":
+                break
+            flag, sign, value = word.partition("=")
+            new = self.renamed_options.get(flag) or (self.renamed_words.get(word) if index == 0 else None)
+            if new is not None:
+                print(f"note: {flag} is now {new}", file=sys.stderr)
+                words[index] = f"{new}{sign}{value}"
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raises PhysaiError with a pointer to the help."""

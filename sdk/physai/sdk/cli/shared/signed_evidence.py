@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable
-from physai.sdk.cli.shared.key_files import KEYS_SHOWN, default_trust, key_folder, load_key
+from physai.sdk.cli.shared.key_files import KEYS_SHOWN, default_trust, key_folder
 from physai.sdk.cli.shared.passphrases import add_passphrase_argument
 
 if TYPE_CHECKING:
@@ -28,20 +28,25 @@ def add_signing_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def signing_key(arguments: argparse.Namespace) -> SigningKey | None:
+    """`own_signing_key` of the parsed options."""
+    return own_signing_key(arguments.key, arguments.passphrase_file)
+
+
+def own_signing_key(path: Path | None, passphrase_file: Path | None) -> SigningKey | None:
     """The key of `--key`, or the user's own; None, with a note on stderr, without a usable one.
 
     Raises:
         KeyFileError: the key of `--key` cannot be used.
     """
+    from physai.sdk.cli.shared.options import key_of_role
     from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError
 
-    if arguments.key is not None:
-        return load_key(arguments.key, "validator", arguments)
-    path = key_folder() / f"validator{PRIVATE_SUFFIX}"
-    if not path.exists():
+    if path is not None:
+        return key_of_role("validator", path, passphrase_file)
+    if not (key_folder() / f"validator{PRIVATE_SUFFIX}").exists():
         return None
     try:
-        return load_key(path, "validator", arguments)
+        return key_of_role("validator", None, passphrase_file)
     except KeyFileError as error:
         print(printable(f"not signed: {error}"), file=sys.stderr)
         return None

@@ -1,0 +1,240 @@
+"""Parameters of a function as arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from physai.sdk.cli.docstring import argument_texts, help_text
+from physai.sdk.cli.parser import Parser, key_values
+
+_EMPTY = inspect.Parameter.empty
+_SCALARS = (str, int, float, bool, Path)
+_METAVARS: dict[Any, str] = {Path: "FILE", int: "N"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Option:
+    """What the type of a parameter does not say about its place on the command line; stands in `Annotated`."""
+
+    flags: tuple[str, ...] = ()
+    """Flags, such as `-o`; the long one is made from the parameter's name unless one is here."""
+    old: tuple[str, ...] = ()
+    """Flags of the last version, which still work and say so."""
+    metavar: str | None = None
+    help: str | None = None
+    """Help instead of the docstring's text."""
+    word: bool = False
+    """A positional word although there is a default."""
+    repeat: bool = False
+    """A sequence is filled by giving the option several times."""
+    bare: str | None = None
+    """Value of the option without one."""
+    exclusive: str | None = None
+    """Of the options with the same text here, only one may be given."""
+    choices: tuple[str, ...] | None = None
+    flatten: bool = False
+    """The parameter is a dataclass, whose fields become options."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One parameter, with its arguments on the command line."""
+
+    name: str
+    default: Any
+    kind: Any
+    """Type of one word; a `Literal`; or the dataclass."""
+    many: bool
+    pairs: bool
+    option: Option
+    text: str
+    flags: Mapping[str, str]
+    """Flags of all options of the function by parameter."""
+    fields: tuple[Parameter, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is _EMPTY
+
+    def is_given(self, given: Mapping[str, Any]) -> bool:
+        """Whether the user gave it, or one of its fields; a dataclass without a default is always built."""
+        if self.option.flatten:
+            return self.required or any(field.is_given(given) for field in self.fields)
+        return self.name in given
+
+    def value(self, given: Mapping[str, Any]) -> Any:
+        """The value of the parameter.
+
+        Raises:
+            PhysaiError: a pair is malformed, or the dataclass refuses the values.
+        """
+        if self.option.flatten:
+            return self.kind(**{field.name: field.value(given) for field in self.fields if field.is_given(given)})
+        value = given[self.name]
+        if self.pairs:
+            return key_values(value, self.flags[self.name])
+        return tuple(value) if self.many else value
+
+    def add_to(self, parser: argparse.ArgumentParser, groups: dict[str, Any]) -> None:
+        """Adds the arguments to a parser; `groups` has the mutually exclusive groups made so far."""
+        if self.option.flatten:
+            for field in self.fields:
+                field.add_to(parser, groups)
+            return
+        target: Any = parser
+        if self.option.exclusive is not None:
+            if self.option.exclusive not in groups:
+                groups[self.option.exclusive] = parser.add_mutually_exclusive_group()
+            target = groups[self.option.exclusive]
+        if self.name in self.flags:
+            names = [*self.option.flags]
+            if self.flags[self.name] not in names:
+                names.append(self.flags[self.name])
+            target.add_argument(*names, dest=self.name, required=self.required, **self._settings())
+            if isinstance(parser, Parser):
+                parser.renamed_options.update(dict.fromkeys(self.option.old, self.flags[self.name]))
+        else:
+            target.add_argument(self.name, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        default = None if self.required else self.default
+        text = self.option.help if self.option.help is not None else self.text
+        settings: dict[str, Any] = {"help": help_text(text, default, self.flags), "default": argparse.SUPPRESS}
+        if self.kind is bool:
+            return {**settings, "action": "store_false" if default else "store_true"}
+        if typing.get_origin(self.kind) is Literal:
+            settings["choices"] = typing.get_args(self.kind)
+        else:
+            settings["type"] = self.kind
+            settings["metavar"] = self._metavar()
+        if self.option.choices is not None:
+            settings["choices"] = self.option.choices
+        if self.option.metavar is not None:
+            settings["metavar"] = self.option.metavar
+        if self.pairs or self.option.repeat:
+            settings["action"] = "append"
+        elif self.many:
+            settings["nargs"] = "+" if self.name in self.flags or self.required else "*"
+        elif self.option.bare is not None:
+            settings |= {"nargs": "?", "const": self.option.bare}
+        elif self.name not in self.flags and not self.required:
+            settings["nargs"] = "?"
+        return settings
+
+    def _metavar(self) -> str:
+        if self.pairs:
+            return "KEY=VALUE"
+        if self.name not in self.flags:
+            return self.name.upper()
+        if self.kind is float and self.name.endswith("_s"):
+            return "S"
+        return _METAVARS.get(self.kind, self.name.rpartition("_")[2].upper())
+
+
+def parameters_of(function: Callable[..., Any], texts: Mapping[str, str], *, skip: int = 0) -> dict[str, Parameter]:
+    """Parameters of a function that the command line has, by name.
+
+    Args:
+        function: its annotations may be texts; a name that is not imported at run time is taken for a type that the
+            command line does not have.
+        texts: texts of the parameters in docstrings.
+        skip: number of first parameters to leave out.
+    """
+    found: list[tuple[inspect.Parameter, _Kind]] = []
+    names = getattr(inspect.unwrap(function), "__globals__", {}) if not isinstance(function, type) else _names(function)
+    for parameter in list(inspect.signature(function).parameters.values())[skip:]:
+        kind = _kind_of(parameter.annotation, names)
+        if kind is not None:
+            found.append((parameter, kind))
+    flags = {
+        parameter.name: next((flag for flag in kind.option.flags if flag.startswith("--")), _flag(parameter, kind))
+        for parameter, kind in found
+        if not kind.option.word and not (_is_positional(parameter) and parameter.default is _EMPTY)
+    }
+    return {
+        parameter.name: Parameter(
+            name=parameter.name,
+            default=parameter.default,
+            kind=kind.type,
+            many=kind.many,
+            pairs=kind.pairs,
+            option=kind.option,
+            text=texts.get(parameter.name, ""),
+            flags=flags,
+            fields=tuple(parameters_of(kind.type, argument_texts(kind.type)).values()) if kind.option.flatten else (),
+        )
+        for parameter, kind in found
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    type: Any
+    many: bool = False
+    pairs: bool = False
+    option: Option = Option()
+
+
+def _names(made: type) -> dict[str, Any]:
+    import sys
+
+    return vars(sys.modules[made.__module__])
+
+
+def _flag(parameter: inspect.Parameter, kind: _Kind) -> str:
+    word = parameter.name.removeprefix("as_") if kind.type is bool else parameter.name
+    negative = "no-" if kind.type is bool and parameter.default is True else ""
+    return f"--{negative}{word.strip('_').replace('_', '-')}"
+
+
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _kind_of(annotation: Any, names: dict[str, Any]) -> _Kind | None:
+    """The first arm of an annotation that the command line knows; None if there is none."""
+    for arm in _arms(annotation, names):
+        origin, inner = typing.get_origin(arm), typing.get_args(arm)
+        if origin is Annotated:
+            option = next((word for word in inner[1:] if isinstance(word, Option)), Option())
+            if option.flatten:
+                made = next(one for one in _arms(inner[0], names) if dataclasses.is_dataclass(one))
+                return _Kind(made, option=option)
+            kind = _kind_of(inner[0], names)
+            return None if kind is None else dataclasses.replace(kind, option=option)
+        if arm in _SCALARS or origin is Literal:
+            return _Kind(arm)
+        if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+            return _Kind(str, pairs=True)
+        if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+            element = _kind_of(inner[0], names)
+            if element is not None:
+                return dataclasses.replace(element, many=True)
+    return None
+
+
+def _arms(annotation: Any, names: dict[str, Any]) -> Iterator[Any]:
+    """Arms of a union, evaluated one by one, so that one that is imported for type checkers alone harms no other."""
+    if isinstance(annotation, str):
+        node = ast.parse(annotation, mode="eval").body
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            yield from _arms(ast.unparse(node.left), names)
+            yield from _arms(ast.unparse(node.right), names)
+            return
+        with suppress(NameError):
+            yield from _arms(eval(annotation, names), names)
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for arm in typing.get_args(annotation):
+            yield from _arms(arm, names)
+    else:
+        yield annotation

@@ -1,0 +1,161 @@
+"""Verbs made from signatures and docstrings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pytest
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.verb import AsJson, Option, noun, verb
+
+if TYPE_CHECKING:
+    from decimal import Decimal as Recipe
+
+
+@dataclass(frozen=True)
+class Oven:
+    """An oven.
+
+    Attributes:
+        heat: temperature [K].
+        gas: burn gas.
+    """
+
+    heat: float = 450.0
+    gas: bool = False
+
+
+def bake(
+    cake: str,
+    layers: Sequence[str],
+    *,
+    out: Annotated[Path, Option(flags=("-o",), old=("--output",))] = Path("cake.json"),
+    recipe: Recipe | Path | None = None,
+    shape: Literal["round", "square"] = "round",
+    rest_s: float | None = None,
+    eggs: int = 3,
+    sweet: bool = True,
+    set: Annotated[Mapping[str, str] | None, Option(metavar="NAME=AMOUNT")] = None,
+    guests: Annotated[Sequence[str], Option(repeat=True)] = (),
+    oven: Annotated[Oven, Option(flatten=True)] = Oven(),
+    server: Annotated[str | None, Option(bare="auto")] = None,
+    cold: Annotated[bool, Option(exclusive="heat")] = False,
+    warm: Annotated[bool, Option(exclusive="heat")] = False,
+    tell: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Bake a cake.
+
+    Args:
+        cake: name of the cake.
+        layers: layers from below.
+        out: file to write.
+        recipe: a recipe, or its file. None for the usual one.
+        shape: shape of 100 % of the cakes.
+        rest_s: time to rest before `eggs` are added [s]; None for no rest.
+        eggs: number of eggs.
+        sweet: with sugar.
+        set: amounts.
+        guests: one guest.
+        server: serve it there.
+        tell: receives progress.
+    """
+    return {name: value for name, value in locals().items() if name != "tell"}
+
+
+SEEN: dict[str, Any] = {}
+
+
+@verb(bake, summary="bake a cake")
+def bake_verb(call: Callable[..., dict[str, Any]], *, out: Path, eggs: int, as_json: AsJson = False) -> int:
+    """Present the cake.
+
+    exit code: 7 it is baked
+    """
+    SEEN.clear()
+    SEEN.update(call(), seen_out=out, seen_eggs=eggs, as_json=as_json)
+    return 7
+
+
+def run(command: CliCommand, *words: str) -> int:
+    parser = Parser(prog="physai bake")
+    command.add_arguments(parser)
+    return command.run(parser.parse(list(words)))
+
+
+def test_defaults_are_those_of_the_function() -> None:
+    assert run(bake_verb, "sponge", "jam", "cream") == 7
+    expected = bake("sponge", ("jam", "cream"))
+    assert {name: SEEN[name] for name in expected} == expected
+    assert (SEEN["seen_out"], SEEN["seen_eggs"], SEEN["as_json"]) == (Path("cake.json"), 3, False)
+
+
+def test_each_kind_of_option_arrives() -> None:
+    words = "-o x.json --recipe r.yaml --shape square --rest-s 2.5 --eggs 4 --no-sweet --set a=1 --set b=2"
+    run(bake_verb, "c", "l", *words.split(), "--guests", "A", "--guests", "B", "--heat", "500", "--server", "--json")
+    assert SEEN["recipe"] == Path("r.yaml")
+    assert SEEN["set"] == {"a": "1", "b": "2"}
+    assert SEEN["guests"] == ("A", "B")
+    assert SEEN["oven"] == Oven(500.0)
+    assert (SEEN["shape"], SEEN["rest_s"], SEEN["eggs"], SEEN["sweet"]) == ("square", 2.5, 4, False)
+    assert (SEEN["seen_out"], SEEN["seen_eggs"], SEEN["as_json"]) == (Path("x.json"), 4, True)
+    assert SEEN["server"] == "auto"
+
+
+def test_old_spellings_work_and_name_the_new_one() -> None:
+    with redirect_stderr(io.StringIO()) as told:
+        run(bake_verb, "c", "l", "--output=y.json")
+    assert SEEN["out"] == Path("y.json")
+    assert told.getvalue() == "note: --output is now --out\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["c"], "LAYERS"),
+        (["c", "l", "--shape", "oval"], "oval"),
+        (["c", "l", "--eggs", "x"], "whole number"),
+        (["c", "l", "--rest-s", "nan"], "finite"),
+        (["c", "l", "--tell", "x"], "no option --tell"),
+        (["c", "l", "--set", "x"], "KEY=VALUE"),
+        (["c", "l", "--cold", "--warm"], "not allowed with"),
+    ],
+)
+def test_bad_words_are_refused(words: list[str], error: str) -> None:
+    with pytest.raises(PhysaiError, match=error):
+        run(bake_verb, *words)
+
+
+def test_help_is_the_docstring() -> None:
+    parser = Parser(prog="physai bake")
+    bake_verb.add_arguments(parser)
+    text = " ".join(parser.format_help().split())
+    for part in (
+        "[-h] [-o FILE] [--recipe FILE]",
+        "a recipe, or its file (default: the usual one)",
+        "time to rest before --eggs are added [s] (default: no rest)",
+        "number of eggs (default: 3)",
+        "shape of 100 % of the cakes (default: round)",
+        "--set NAME=AMOUNT amounts",
+        "[--json] CAKE LAYERS [LAYERS ...]",
+        "temperature [K] (default: 450)",
+        "exit code: 7 it is baked",
+    ):
+        assert part in text
+
+
+def test_a_noun_has_verbs_and_their_old_names() -> None:
+    kitchen = noun("cook", {"bake": bake_verb}, old_names={"roast": "bake"})
+    assert run(kitchen, "bake", "c", "l") == 7
+    with redirect_stderr(io.StringIO()) as told:
+        assert run(kitchen, "roast", "c", "l") == 7
+    assert told.getvalue() == "note: roast is now bake\n"
+    with pytest.raises(PhysaiError, match="did you mean bake"):
+        run(kitchen, "bale", "c", "l")
