@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from physai.sdk.base.plugins import contributions
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.grammar import choose
 
 MARK = re.compile(r"^<!-- commands: ([a-z, -]+) -->$", re.MULTILINE)
 
@@ -29,11 +28,8 @@ def _sections(commands: list[str]) -> Iterator[str]:
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
-    """Parser of a verb."""
-    command = contributions("physai.commands")[verb].load()
-    parser = Parser(prog=f"physai {verb}", description=command.summary)
-    command.add_arguments(parser)
-    return parser
+    """Parser of a verb, or of a noun with all its verbs."""
+    return choose([verb]).parser()
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:

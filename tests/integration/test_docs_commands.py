@@ -22,8 +22,8 @@ import pytest
 from tests.support.foreign_arm import write_foreign_arm
 
 import physai
-from physai.sdk.base.plugins import contributions
 from physai.sdk.base.user_cache import user_cache
+from physai.sdk.cli.grammar import choose, names
 from physai.sdk.cli.parser import Parser
 
 ROOT = Path(__file__).parents[2]
@@ -94,10 +94,7 @@ def mentions(page: Path) -> Iterator[list[str]]:
 
 @cache
 def parser_of(verb: str) -> Parser:
-    command = contributions("physai.commands")[verb].load()
-    parser = Parser(prog=f"physai {verb}")
-    command.add_arguments(parser)
-    return parser
+    return choose([verb]).parser()
 
 
 def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
@@ -113,7 +110,7 @@ def check_mention(words: list[str]) -> None:
     verb, *rest = words
     if verb.isupper() or verb.startswith("-"):
         return
-    assert verb in contributions("physai.commands"), f"no verb {verb}"
+    assert verb in names(), f"no verb {verb}"
     parsers: list[argparse.ArgumentParser] = [parser_of(verb)]
     while rest and (below := children(parsers[0])) and re.fullmatch(r"[a-z|-]+", rest[0]) and rest[0][0] != "-":
         for name in rest[0].split("|"):
@@ -128,9 +125,9 @@ def check_mention(words: list[str]) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_and_options_exist(page: Path) -> None:
     for line, words in commands(page):
-        assert words[0] in contributions("physai.commands") or words[0].startswith("-"), f"{page}:{line}: {words}"
+        assert words[0] in names() or words[0].startswith("-"), f"{page}:{line}: {words}"
         if not words[0].startswith("-") and not {"-h", "--help"} & set(words):
-            parser_of(words[0]).parse(words[1:])
+            choose(words).parse()
     for words in mentions(page):
         check_mention(words)
 

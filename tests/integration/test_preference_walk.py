@@ -41,7 +41,7 @@ def physai(*words: str | Path, codes: tuple[int, ...] = (0,)) -> None:
 def collect_and_answer(run: Path, folder: Path) -> PreferenceStore:
     """Sixty pairs of a run's motions, answered on the page, each stored once and as it was given."""
     database = folder / "answers.db"
-    physai("prefer", "collect", run, "--out", database, "--pairs", str(PAIRS), "--segment-s", str(SEGMENT_S))
+    physai("preferences", "collect", run, "--out", database, "--pairs", str(PAIRS), "--segment-s", str(SEGMENT_S))
     service = ServiceProcess(folder / "data", workers=0, preferences=database)
     service.start()
     try:
@@ -104,7 +104,7 @@ def test_sixty_answers_teach_an_arm_how_its_tool_is_to_point(
     physai("train", "ur10e-reach", "--preset", "position", "--out", run, "--time-budget-s", "900")
     store = collect_and_answer(run, tmp_path)
     capsys.readouterr()
-    physai("prefer", "fit", store.path)
+    physai("preferences", "fit", store.path)
     said = capsys.readouterr().out
     assert f"reward model: {PAIRS} answers" in said
     # Which of the names of one thing is weighed most is up to chance.

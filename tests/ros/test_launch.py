@@ -130,7 +130,7 @@ def test_a_policy_node_that_is_killed_takes_the_launch_down(launched: Started) -
 
 
 def test_a_robot_that_is_killed_takes_the_launch_down(launched: Started) -> None:
-    found = subprocess.run(["pgrep", "-f", "physai sim ros"], capture_output=True, text=True).stdout.split()
+    found = subprocess.run(["pgrep", "-f", "physai robot simulate"], capture_output=True, text=True).stdout.split()
     mine = [int(pid) for pid in found if _parent(int(pid)) == launched.process.pid]
     assert mine
     for pid in mine:

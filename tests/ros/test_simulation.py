@@ -15,7 +15,15 @@ def robot(world: RosWorld, node: Any) -> Any:
     """A function that calls a service of a rehearsed quadruped."""
     import simulation_interfaces.srv as kinds
 
-    started = world.physai("sim", "ros", "go2-velocity", "--set", f"domain={world.environment['ROS_DOMAIN_ID']}")
+    started = world.physai(
+        "robot",
+        "simulate",
+        "--transport",
+        "ros",
+        "go2-velocity",
+        "--set",
+        f"domain={world.environment['ROS_DOMAIN_ID']}",
+    )
     started.says("services: /get_simulator_features")
     clients: dict[str, Any] = {}
 

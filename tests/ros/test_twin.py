@@ -23,7 +23,7 @@ def operator() -> str:
 
 def test_the_node_drives_the_twin(world: RosWorld) -> None:
     root = untrained_slots(load_task("ur10e-reach").contract, world.folder / "ur10e")
-    twin = world.physai("sim", "ros", "ur10e-reach")
+    twin = world.physai("robot", "simulate", "--transport", "ros", "ur10e-reach")
     node = world.policy(root=str(root), unsafe_no_verdict="true")
     asked = world.python("-c", operator())
     asked.process.wait(2 * WAIT_S)

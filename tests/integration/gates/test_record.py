@@ -96,7 +96,7 @@ def test_who_signs_knows_who_vouched_for_the_evidence(write_policy: Writer, run:
 def test_a_graph_quantised_after_the_run_leaves_its_verdict_as_it_is(
     write_policy: Writer, run: Callable[[Path], Path]
 ) -> None:
-    """`physai quantize` after `sim validate` puts another graph into the bundle; no robot runs it on this verdict."""
+    """Quantised after `sim validate`, the bundle has another graph, which no robot runs on this verdict."""
     policy = write_policy()
     report = run(policy)
     later = {**members_of(policy), QUANTISED_FILE: write_policy("later", stiffness=12.1).read_bytes()}

@@ -188,8 +188,8 @@ def test_the_command_writes_the_same_policy_wherever_worlds_and_scores_are(clust
     run, database, file = tmp_path / "run", tmp_path / "answers.db", tmp_path / "placement.yaml"
     small = ["--num-envs", "40", "--set", "horizon=7", "--set", "minibatches=2", "--set", "hidden=8"]
     assert main(["train", "cartpole-swingup", "--out", str(run), "--iterations", "1", "--device", "cpu", *small]) == 0
-    assert main(["prefer", "collect", str(run), "--out", str(database), "--pairs", "20"]) == 0
-    assert main(["prefer", "answer", str(database), "--simulated", "perfect", "--taste", "command_size=-1"]) == 0
+    assert main(["preferences", "collect", str(run), "--out", str(database), "--pairs", "20"]) == 0
+    assert main(["preferences", "answer", str(database), "--simulated", "perfect", "--taste", "command_size=-1"]) == 0
     file.write_text("{generators: [{number: 2}], scorers: [{number: 1, colocated: true}]}")
     places = {
         "alone": [],

@@ -38,8 +38,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fine-tuned run that is exported; next to it the run that it came from, its answers and keys."""
     folder = tmp_path_factory.mktemp("chain")
     physai("train", "cartpole-swingup", "--out", folder / "run", "--iterations", "1", *SMALL)
-    physai("prefer", "collect", folder / "run", "--out", folder / "answers.db", "--pairs", "20")
-    physai("prefer", "answer", folder / "answers.db", "--simulated", "perfect", "--rater", "Ada Lovelace")
+    physai("preferences", "collect", folder / "run", "--out", folder / "answers.db", "--pairs", "20")
+    physai("preferences", "answer", folder / "answers.db", "--simulated", "perfect", "--rater", "Ada Lovelace")
     words = ("--preferences", folder / "answers.db", "--out", folder / "tuned", "--iterations", "1")
     physai("finetune", folder / "run", *words)
     physai("export", folder / "tuned", "--states", "20")

@@ -77,7 +77,7 @@ def test_a_node_with_another_physai_computes_nothing(tmp_path: Path, capsys: pyt
             for words, code, says in (
                 (["train", "cartpole-swingup", "--generators", "1", "--device", "cpu"], 2, "has physai-sdk 9.9"),
                 (["robots", "import", str(tmp_path / "robots")], 2, "has physai-sdk 9.9"),
-                (["sweep", "cartpole-swingup", "--over", str(tmp_path / "sweep.yaml")], 1, "this computer 9.9"),
+                (["runs", "sweep", "cartpole-swingup", "--over", str(tmp_path / "sweep.yaml")], 1, "this computer 9.9"),
             ):
                 assert main([*words, *out, "--ray", nodes.address]) == code
                 said = " ".join(capsys.readouterr().err.split())

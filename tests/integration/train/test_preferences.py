@@ -34,8 +34,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def database(run: Path) -> Path:
     path = run.parent / "answers.db"
-    collect = ["prefer", "collect", str(run), "--out", str(path), "--pairs", "20", "--repeats", "0.5"]
-    answer = ["prefer", "answer", str(path), "--simulated"]
+    collect = ["preferences", "collect", str(run), "--out", str(path), "--pairs", "20", "--repeats", "0.5"]
+    answer = ["preferences", "answer", str(path), "--simulated"]
     assert main(collect) == 0
     assert main([*answer, "perfect", "--taste", "command_size=-1"]) == 0
     assert main([*collect, "--seed", "1"]) == 0
@@ -45,7 +45,7 @@ def database(run: Path) -> Path:
 
 
 def test_status_counts_and_compares(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prefer", "status", str(database), "--json"]) == 0
+    assert main(["preferences", "status", str(database), "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert status["pairs"] == 50
     assert status["repeated"] == 10
@@ -74,7 +74,7 @@ def test_answers_come_from_the_taste(database: Path) -> None:
 def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy, path = tmp_path / "copy.db", tmp_path / "mine.py"
     sqlite3.connect(database).execute("VACUUM INTO ?", [str(copy)])
-    answer = ["prefer", "answer", str(copy), "--simulated", "perfect", "--reward", str(path)]
+    answer = ["preferences", "answer", str(copy), "--simulated", "perfect", "--reward", str(path)]
     sources = (
         "def reward(steps):\n    return -steps['terms.command_size']\n",
         "def rubric(episode):\n    assert episode['qpos'].shape == (25, 2)\n    return episode['qpos'][-1, 0]\n",
@@ -105,7 +105,7 @@ def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys
 def test_a_file_that_fails_answers_nothing(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def reward(steps):\n    return steps['speed']\n")
-    answer = ["prefer", "answer", str(database), "--simulated", "perfect", "--reward", str(path)]
+    answer = ["preferences", "answer", str(database), "--simulated", "perfect", "--reward", str(path)]
     store = PreferenceStore(database)
     before = len(store.answers())
     assert main(answer) == 2
@@ -119,7 +119,7 @@ def test_a_file_that_fails_answers_nothing(database: Path, tmp_path: Path, capsy
 def test_a_fit_is_written_and_explains_itself(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["prefer", "fit", str(database), "--out", str(tmp_path / "model.npz"), "--json"]) == 0
+    assert main(["preferences", "fit", str(database), "--out", str(tmp_path / "model.npz"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     model, facts = load_ensemble(tmp_path / "model.npz")
     assert model.digest() == report["sha256"]
@@ -131,7 +131,7 @@ def test_only_the_raters_who_are_chosen_teach(database: Path, capsys: pytest.Cap
     """One of them always says the opposite of what the other one says."""
     likes: list[float] = []
     for rater, count in (("simulated-perfect", 50), ("simulated-mistaken", 20)):
-        assert main(["prefer", "fit", str(database), "--rater", rater, "--json"]) == 0
+        assert main(["preferences", "fit", str(database), "--rater", rater, "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert report["answers"] == count
         likes.append(report["correlations"]["command_size"])
@@ -258,7 +258,7 @@ def test_a_signal_ends_training_by_preferences_alone(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Curve, "write", signalled)
-    words = ["prefer", "train", "cartpole-swingup", "--teacher", "perfect", "--out", str(tmp_path / "run")]
+    words = ["preferences", "train", "cartpole-swingup", "--teacher", "perfect", "--out", str(tmp_path / "run")]
     assert main([*words, "--labels", "12", "--iterations", "3", "--num-envs", "16", "--json"]) == 130
     outcome = json.loads(capsys.readouterr().out)
     assert (outcome["interrupted"], outcome["iterations"], outcome["labels"]) == (True, 1, 12)
@@ -267,7 +267,7 @@ def test_a_signal_ends_training_by_preferences_alone(
 @pytest.mark.slow
 def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    words = ["prefer", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]
+    words = ["preferences", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]
     assert main([*words, "--iterations", "3", "--out", str(out), "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["labels"] == 24
@@ -293,7 +293,7 @@ def test_a_run_by_preferences_that_was_cut_off_is_not_continued_with_the_tasks_r
 
     monkeypatch.setattr(Curve, "write", cut_off)
     out = tmp_path / "run"
-    words = ["prefer", "train", "cartpole-swingup", "--teacher", "perfect", "--labels", "24", "--num-envs", "16"]
+    words = ["preferences", "train", "cartpole-swingup", "--teacher", "perfect", "--labels", "24", "--num-envs", "16"]
     with suppress(KeyboardInterrupt):
         main([*words, "--iterations", "3", "--out", str(out)])
     assert (out / "checkpoint.pt").is_file()
@@ -312,7 +312,7 @@ def test_an_answer_that_was_taken_back_is_not_given_again_forever(
     assert last is not None
     store.withdraw(last.key)
     store.close()
-    answer = ["prefer", "answer", str(copy), "--simulated", "perfect", "--taste", "command_size=-1"]
+    answer = ["preferences", "answer", str(copy), "--simulated", "perfect", "--taste", "command_size=-1"]
     assert main(answer) == 2
     assert "was taken back; give another --seed" in capsys.readouterr().err
     assert main([*answer, "--seed", "1"]) == 0
@@ -340,7 +340,7 @@ def test_what_was_damaged_is_said_in_one_line(
         with sqlite3.connect(copy) as connection:
             connection.execute(change)
         connection.close()
-        assert main(["prefer", verb, str(copy)]) == 2
+        assert main(["preferences", verb, str(copy)]) == 2
         error = capsys.readouterr().err
         assert says in error
         assert error.count("\n") == 1
@@ -349,17 +349,17 @@ def test_what_was_damaged_is_said_in_one_line(
 def test_bad_input_is_one_line(run: Path, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db, out = str(database), str(tmp_path / "out")
     for words in (
-        ["prefer", "status", str(tmp_path / "missing")],
-        ["prefer", "collect", str(run), "--out", db, "--segment-s", "1"],
-        ["prefer", "collect", str(run), "--out", db, "--pairs", "0"],
-        ["prefer", "answer", db, "--simulated", "noisy", "--beta", "nan"],
-        ["prefer", "answer", db, "--simulated", "noisy", "--taste", "beauty=1"],
+        ["preferences", "status", str(tmp_path / "missing")],
+        ["preferences", "collect", str(run), "--out", db, "--segment-s", "1"],
+        ["preferences", "collect", str(run), "--out", db, "--pairs", "0"],
+        ["preferences", "answer", db, "--simulated", "noisy", "--beta", "nan"],
+        ["preferences", "answer", db, "--simulated", "noisy", "--taste", "beauty=1"],
         ["finetune", str(run), "--preferences", db, "--out", str(run)],
         ["finetune", str(tmp_path), "--preferences", db, "--out", out],
         ["finetune", str(run), "--preferences", db, "--out", out, "--target-kl", "nan"],
         ["finetune", str(run), "--preferences", db, "--out", out, "--num-envs", "0"],
         ["finetune", str(run), "--preferences", db, "--out", out, "--rater", "simulated-perfekt"],
-        ["prefer", "fit", db, "--rater", "simulated-perfekt"],
+        ["preferences", "fit", db, "--rater", "simulated-perfekt"],
     ):
         assert main(words) == 2
         error = capsys.readouterr().err

@@ -53,7 +53,7 @@ def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
-    physai("new", "task", "balance")
+    physai("new", "balance")
     physai("train", "balance.py", *SMALL, "--out", "run")
     return carried(home, tmp_path / "other computer")
 
@@ -228,7 +228,7 @@ def test_settings_come_from_the_task_the_file_and_the_options_in_this_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    physai("new", "task", "mine")
+    physai("new", "mine")
     Path("settings.yaml").write_text("hidden: [16]\ndiscount_s: 3\n")
     capsys.readouterr()
     physai("train", "mine.py", "--config", "settings.yaml", "--set", "discount_s=4", "--set", "help")

@@ -265,7 +265,17 @@ def test_a_quantised_policy_is_proven_by_its_float_policy(runs: Path) -> None:
 
     a, b = policy_of(runs / "a"), policy_of(runs / "b")
     own = header(a)
-    physai("quantize", runs / "a", "--states", "1000", "--episodes", "8", "--skip-paired-evaluation", "--skip-tensorrt")
+    physai(
+        "policy",
+        "quantize",
+        runs / "a",
+        "--states",
+        "1000",
+        "--episodes",
+        "8",
+        "--skip-paired-evaluation",
+        "--skip-tensorrt",
+    )
     made = header(a.with_name("policy.int8.onnx"))
     digests = {path: sha256(path.read_bytes()).hexdigest() for path in (a, b)}
     run = named_run(made, source="it", original=(own, digests[a]))

@@ -1,4 +1,4 @@
-"""`physai sweep` on real Ray Tune: trials are ordinary runs, survive kills, and are not run again."""
+"""`physai runs sweep` on real Ray Tune: trials are ordinary runs, survive kills, and are not run again."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_trials_are_runs_that_survive_kills_and_stop_early_and_are_not_run_again
     over = drawn_in_this_order(tmp_path, rates)
     first, second = (out / "trials" / f"000{number}-seed-3" for number in range(2))
     killed = kill_the_training_of(first)
-    assert main(["sweep", "cartpole-swingup", "--over", over, "--out", str(out), *OPTIONS]) == 0
+    assert main(["runs", "sweep", "cartpole-swingup", "--over", over, "--out", str(out), *OPTIONS]) == 0
     killed.join()
     log = (out / "logs" / f"{first.name}.log").read_text()
     assert re.findall(r"^physai train (--resume|)", log, re.MULTILINE) == ["", "--resume"]
@@ -114,7 +114,7 @@ def test_trials_are_runs_that_survive_kills_and_stop_early_and_are_not_run_again
     shutil.rmtree(second)
     (out / "state.json").unlink()
     capsys.readouterr()
-    assert main(["sweep", "--resume", str(out), "--json"]) == 0
+    assert main(["runs", "sweep", "--resume", str(out), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (out / "logs" / f"{first.name}.log").read_text() == log
     assert json.loads((out / "state.json").read_text()) == state
@@ -135,16 +135,16 @@ def test_what_cannot_be_swept_is_refused_before_ray_starts(tmp_path: Path, capsy
     wrong.write_text(SWEEP.replace("learning_rate", "learning_rat"))
     far = tmp_path / "far.yaml"
     far.write_text(SWEEP.replace("[0.0001, 0.01]", "[-1]"))
-    new = ["sweep", "cartpole-swingup", "--out", out]
+    new = ["runs", "sweep", "cartpole-swingup", "--out", out]
     for words, message in (
         ([*new, "--over", str(wrong)], "no training option named 'learning_rat'; did you mean learning_rate"),
         ([*new, "--over", str(far)], "trial 0 (learning_rate -1): learning_rate must be a positive number"),
         ([*new, "--over", over, "--set", "learning_rate=1"], "learning_rate is given by"),
         ([*new, "--over", over, "--set", "seed=1"], "seed is given by"),
         ([*new, "--over", over, "--ray", "ray://x"], "expected auto, local, or HOST:PORT"),
-        (["sweep", "cartpole-swngup", "--over", over], "did you mean"),
-        (["sweep", "cartpole-swingup"], "name a task and a file"),
-        (["sweep", "--resume", str(tmp_path)], "it has no sweep.json"),
+        (["runs", "sweep", "cartpole-swngup", "--over", over], "did you mean"),
+        (["runs", "sweep", "cartpole-swingup"], "name a task and a file"),
+        (["runs", "sweep", "--resume", str(tmp_path)], "it has no sweep.json"),
     ):
         assert main(words) == 2
         assert message in " ".join(capsys.readouterr().err.split())
@@ -178,11 +178,11 @@ def test_a_run_folder_that_only_the_sweep_names_is_not_run(tmp_path: Path, capsy
     assert main(["train", *words]) == 0
     executed = tmp_path / "run" / "task" / "source" / "executed"
     sweep = stopped_sweep(tmp_path / "sweep", SweepBase(task=str(tmp_path / "run")))
-    assert main(["sweep", "--resume", str(sweep.path)]) == 2
+    assert main(["runs", "sweep", "--resume", str(sweep.path)]) == 2
     assert "no file is opened because another file names it" in capsys.readouterr().err
     assert not executed.exists()
     # The user may name it.
-    assert main(["sweep", str(tmp_path / "run"), "--resume", str(sweep.path)]) == 1
+    assert main(["runs", "sweep", str(tmp_path / "run"), "--resume", str(sweep.path)]) == 1
     assert executed.exists()
 
 
@@ -204,6 +204,6 @@ def test_a_continued_sweep_runs_the_file_that_was_named_and_compared(
         return True
 
     monkeypatch.setattr("physai.cluster.sweep.tuner.run_trials", note)
-    assert main(["sweep", str(named), "--resume", str(sweep.path)]) == 1
+    assert main(["runs", "sweep", str(named), "--resume", str(sweep.path)]) == 1
     # Of two trials, to begin and to continue each.
     assert found == [str(named)] * 4

@@ -191,10 +191,10 @@ def test_what_cannot_be_continued_says_why(folder: Path, tmp_path: Path, capsys:
     "words",
     [
         ["export", "RUN"],
-        ["quantize", "RUN"],
+        ["policy", "quantize", "RUN"],
         ["sim", "validate", "RUN"],
         ["bundle", "pack", "RUN"],
-        ["prefer", "collect", "RUN", "--out", "RUN/answers.db"],
+        ["preferences", "collect", "RUN", "--out", "RUN/answers.db"],
         ["imitate", "cartpole-swingup", "--teacher", "RUN"],
         ["play", "RUN/left", "--task", "RUN"],
         ["train", "RUN"],
@@ -220,7 +220,7 @@ def test_fine_tuning_names_the_runs_of_a_team(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "words",
-    [["imitate", NAME, "--teacher", "x"], ["prefer", "train", NAME, "--teacher", "perfect"]],
+    [["imitate", NAME, "--teacher", "x"], ["preferences", "train", NAME, "--teacher", "perfect"]],
 )
 def test_verbs_for_one_robot_say_that_a_team_is_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2

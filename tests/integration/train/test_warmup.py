@@ -1,4 +1,4 @@
-"""`physai warmup` compiles a task's kernels once per machine, and the folder that keeps them is the user's."""
+"""`physai tasks warmup` compiles a task's kernels once per machine, and the folder that keeps them is the user's."""
 
 import json
 import os
@@ -84,14 +84,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     program = tmp_path / "environment.py"
     program.write_text(ENVIRONMENT)
     variables = {"WARP_CACHE_PATH": str(KERNELS), "PHYSAI_CACHE": str(tmp_path)}
-    (warmed,) = result("-c", START, "warmup", "cartpole-swingup", "--json", "--device", "cpu", **variables)
+    (warmed,) = result("-c", START, "tasks", "warmup", "cartpole-swingup", "--json", "--device", "cpu", **variables)
     assert warmed["modules"] > 20
     assert warmed["task"] == "cartpole-swingup"
     # An environment as a trainer builds it, of fewer and of more worlds than were warmed up.
     loaded, compiled = result(str(program), **variables)
     assert loaded > 20
     assert compiled == []
-    (again,) = result("-c", START, "warmup", "cartpole-swingup", "--json", "--device", "cpu", **variables)
+    (again,) = result("-c", START, "tasks", "warmup", "cartpole-swingup", "--json", "--device", "cpu", **variables)
     assert (again["modules"] > 20, again["compiled"]) == (True, 0)
 
 
@@ -132,12 +132,14 @@ def test_numbers_are_set_by_hand_and_measured_again(
 ) -> None:
     monkeypatch.setenv("PHYSAI_CACHE", str(tmp_path))
     task = load_task("cartpole-swingup")
-    assert main(["warmup", task.name, "--max-contacts", "5", "--max-constraints", "17", "--device", "cpu"]) == 0
+    assert (
+        main(["tasks", "warmup", task.name, "--max-contacts", "5", "--max-constraints", "17", "--device", "cpu"]) == 0
+    )
     assert "memory for 5 contacts and 17 constraints per world (set by hand)" in capsys.readouterr().out
     assert stored(task) == Capacities(max_contacts=5, max_constraints=17, by_hand=True)
-    assert main(["warmup", task.name, "--json", "--device", "cpu"]) == 0
+    assert main(["tasks", "warmup", task.name, "--json", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["max_constraints"] == 17
-    assert main(["warmup", task.name, "--measure", "--device", "cpu"]) == 0
+    assert main(["tasks", "warmup", task.name, "--measure", "--device", "cpu"]) == 0
     assert "(measured)" in capsys.readouterr().out
     assert stored(task) == Capacities(max_contacts=8, max_constraints=32)
 
@@ -155,7 +157,7 @@ def test_where_nothing_can_be_stored_the_numbers_are_used_all_the_same(
         (["--measure"], "memory for 8 contacts and 32 constraints"),
         ([], "memory for 8 contacts and 32 constraints"),
     ):
-        assert main(["warmup", "cartpole-swingup", *words, "--device", "cpu"]) == 0
+        assert main(["tasks", "warmup", "cartpole-swingup", *words, "--device", "cpu"]) == 0
         assert memory in capsys.readouterr().out
         assert "cannot be stored for later runs" in caplog.text
         caplog.clear()
@@ -193,7 +195,7 @@ def test_a_run_that_lacks_memory_stops_and_the_command_it_names_lets_it_go_on(
     ],
 )
 def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["warmup", *words]) == 2
+    assert main(["tasks", "warmup", *words]) == 2
     written = capsys.readouterr()
     assert message in written.err
     assert written.err.count("\n") == 1

@@ -18,7 +18,6 @@ from physai.deploy_jetson.cli import measure, run, top
 from physai.deploy_jetson.update.slots.layout import DEFAULT_CONFIG, DEFAULT_ROOT
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import open_plain
-from physai.sdk.base.plugins import contributions
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.shared.verdict_options import add_requirement_arguments, requirements_from
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 MAX_WAIT_S = 86400.0
 MAX_RECIPE_BYTES = 1 << 16
-# Entry-point group of actions contributed by other packages; each is a `CliCommand`.
-GROUP = "physai.robot_commands"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,11 +74,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print one JSON object")
         action.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait for another command to end")
     measure.add_arguments(actions.add_parser("measure", help="time a policy's ticks here, for its latency gate"))
-    for entry in contributions(GROUP).values():
-        other: CliCommand = entry.load()
-        parser = actions.add_parser(entry.name, aliases=_OLD_NAMES.get(entry.name, ()), help=other.summary)
-        other.add_arguments(parser)
-        parser.set_defaults(other=other)
 
 
 def _add_setup(parser: argparse.ArgumentParser) -> None:
@@ -117,9 +109,6 @@ def _run(arguments: argparse.Namespace) -> int:
     # argparse accepts `nan` and `inf` as numbers.
     if not (math.isfinite(wait_s) and 0.0 <= wait_s <= MAX_WAIT_S):
         raise PhysaiError(f"--wait must lie in 0 … {MAX_WAIT_S:g} s, got {wait_s:g}")
-    if "other" in arguments:
-        other: CliCommand = arguments.other
-        return other.run(arguments)
     # These make the tree, say themselves that it is missing, or can do without the usual one.
     free = ("setup", "doctor", "receive", *(("measure",) if arguments.root is None else ()))
     if arguments.action not in free and not (root := _root(arguments)).is_dir():
@@ -373,9 +362,6 @@ def _print(arguments: argparse.Namespace, record: Any, text: str) -> int:
     print(json.dumps(record, indent=2) if arguments.json else text)
     return 0
 
-
-# Names of actions in physai 0.1.
-_OLD_NAMES = {"simulate": ("rehearse",)}
 
 _ON_ROOT = {"run": run.run, "command": runtime_command.run, "tell": runtime_command.run, "top": top.run}
 

@@ -25,7 +25,7 @@ def generate_launch_description() -> LaunchDescription:
 
 def _robot(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     task, twin, binding, namespace = values(context, "task", "twin", "binding", "namespace")
-    command = [PHYSAI, "sim", "ros", task, "--linger-s", str(LINGER_S)]
+    command = [PHYSAI, "robot", "simulate", task, "--transport", "ros", "--linger-s", str(LINGER_S)]
     command += ["--twin", twin] if twin else []
     command += ["--set", f"binding={binding}"] if binding else []
     command += ["--ros-args", "-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []

@@ -7,10 +7,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, cast
 
-from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.plugins import contributions
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.grammar import every_parser
 
 _BASH = """# Completion of physai. bash: eval "$(physai completion bash)"; zsh: eval "$(physai completion zsh)"
 _physai() {
@@ -48,16 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every verb and subcommand by its words, `physai sim validate`; verbs whose extra is missing are left out."""
-    root = Parser(prog="physai", add_help=False)
-    verbs = root.add_subparsers()
-    for name, entry in sorted(contributions("physai.commands").items()):
-        try:
-            command: Any = entry.load()
-        except (ImportError, PhysaiError):
-            continue
-        if isinstance(command, CliCommand):
-            command.add_arguments(verbs.add_parser(name, help=command.summary))
-    yield from _walk("physai", root)
+    yield from _walk("physai", every_parser())
 
 
 def _walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -1,4 +1,4 @@
-"""The `physai` command: runs one of the verbs in the entry-point group `physai.commands`.
+"""The `physai` command: runs a command of the entry-point group `physai.commands`.
 
 Exit codes: the verb's own; 2 for bad input or a failed write, with one line on stderr; 130 on SIGINT; 141 when the
 reader of a pipe closed it. A traceback is a bug.
@@ -8,18 +8,14 @@ import os
 import reprlib
 import signal
 import sys
-from importlib.metadata import EntryPoint, version
+from importlib.metadata import version
 
-from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
-from physai.sdk.base.extras import DISTRIBUTION, missing_extra
-from physai.sdk.base.plugins import contributions
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.extras import DISTRIBUTION
 from physai.sdk.base.process.ending import ends_abruptly, leave
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.grammar import SHORT_CUTS, choose, extra_for, names, summary_of
 from physai.sdk.cli.parser import Parser
-
-_EXTRAS = {"physai.train": "train", "physai.sim": "sim", "physai.deploy_jetson": "robot", "physai.ros": "ros"}
-"""The extra that installs each package's dependencies."""
 
 _ABOUT = "Carries a robot policy from training, through a digital twin, onto the robot."
 
@@ -96,61 +92,30 @@ def _dispatch(arguments: list[str]) -> int:
         parser.add_argument("-h", "--help", action="store_true")
         parser.add_argument("--version", action="version", version=f"physai {version(DISTRIBUTION)}")
         parser.parse(arguments[:1])
-    return _run(arguments[0], arguments[1:])
+    return _run(arguments)
 
 
-def _run(name: str, arguments: list[str]) -> int:
-    verbs = contributions("physai.commands")
-    if name not in verbs:
-        raise unknown_name("verb", name, verbs)
-    entry = verbs[name]
-    command = _load(entry)
-    parser = Parser(prog=f"physai {name}", description=command.summary)
+def _run(words: list[str]) -> int:
+    chosen = choose(words)
     try:
-        command.add_arguments(parser)
-        return command.run(parser.parse(arguments))
+        return chosen.command.run(chosen.parse())
     except ModuleNotFoundError as error:
-        missing = _missing_extra(entry, error)
+        missing = None if chosen.entry is None else extra_for(chosen.entry, error)
         if missing is None:
             raise
         raise missing from error
 
 
-def _load(entry: EntryPoint) -> CliCommand:
-    """Loads a verb.
-
-    Raises:
-        PhysaiError: its module cannot be imported or contains no command.
-    """
-    try:
-        command = entry.load()
-    # Importing a third party's plugin can raise anything; it must not break the other verbs.
-    except Exception as error:
-        missing = _missing_extra(entry, error)
-        raise missing or PhysaiError(f"{entry.name} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(command, CliCommand):
-        raise PhysaiError(f"{entry.name} cannot be loaded: {entry.value} is {type(command).__name__}, not Command")
-    return command
-
-
-def _missing_extra(entry: EntryPoint, error: Exception) -> MissingExtraError | None:
-    """An error that names the extra to install; None if the cause is not a missing dependency."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.split(".")[0] == "physai":
-        return None
-    extra = next((e for package, e in _EXTRAS.items() if entry.module.startswith(f"{package}.")), None)
-    return missing_extra(entry.name, error, preferred=extra)
-
-
 def _help() -> str:
-    rows: list[tuple[str, str]] = []
-    for name, entry in contributions("physai.commands").items():
-        try:
-            rows.append((name, _load(entry).summary))
-        except PhysaiError as error:
-            rows.append((name, f"unavailable: {error}".splitlines()[0]))
-    verbs = table(("verb", "what it does"), rows)
+    short = [name for name in names() if name in SHORT_CUTS]
+    rest = [name for name in names() if name not in SHORT_CUTS]
+    daily = table(
+        ("verb", "what it does", "in full"), [(n, summary_of(n), SHORT_CUTS[n].replace(".", " ")) for n in short]
+    )
+    others = table(("noun", "its verbs"), [(name, summary_of(name)) for name in rest])
     return (
-        f"usage: physai VERB [OPTIONS]\n\n{_ABOUT}\n\n{printable(verbs)}\n\n"
-        "  -h, --help  show this; `physai VERB --help` explains a verb\n"
+        f"usage: physai NOUN VERB [OPTIONS], or physai VERB [OPTIONS]\n\n{_ABOUT}\n\n{printable(daily)}\n\n"
+        f"{printable(others)}\n\n"
+        "  -h, --help  show this; `physai NOUN --help` lists its verbs, `physai NOUN VERB --help` explains one\n"
         "  --version   show the version"
     )

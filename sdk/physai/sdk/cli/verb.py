@@ -12,7 +12,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from physai.sdk.base.plugins import contributions
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.docstring import argument_texts, epilog_of
 from physai.sdk.cli.parameter import Option, Parameter, parameters_of
@@ -22,6 +21,9 @@ __all__ = ["AsJson", "Option", "noun", "verb"]
 
 AsJson = Annotated[bool, Option(help="print one JSON object")]
 """Type of the parameter `as_json` of what presents a result: the option `--json`."""
+
+RUN = "run_action"
+"""Name in a Namespace under which a noun's parser keeps the function that runs the chosen verb."""
 
 _Present = Callable[..., int]
 
@@ -85,47 +87,42 @@ def _made(function: Callable[..., Any] | None, present: _Present, summary: str) 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Noun:
-    """Actions of a noun, from here and from an entry-point group."""
+    """Verbs of a noun."""
 
     actions: Mapping[str, CliCommand]
-    group: str | None
     old_names: Mapping[str, str]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Adds a parser per action."""
         if isinstance(parser, Parser):
             parser.renamed_words.update(self.old_names)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        for name, command in self._all().items():
-            summary = command.summary
-            child = actions.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
-            command.add_arguments(child)
-            child.set_defaults(run_action=command.run)
+        for name, command in self.actions.items():
+            add_action(parser, name, command)
 
     def run(self, namespace: argparse.Namespace) -> int:
         """Runs the action that was chosen."""
-        action: Callable[[argparse.Namespace], int] = namespace.run_action
+        action: Callable[[argparse.Namespace], int] = getattr(namespace, RUN)
         return action(namespace)
 
-    def _all(self) -> dict[str, CliCommand]:
-        others = {} if self.group is None else contributions(self.group)
-        return {**self.actions, **{name: entry.load() for name, entry in others.items()}}
+
+def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand) -> None:
+    """Adds a verb to the parser of its noun."""
+    group: Any = argparse._SubParsersAction  # pyright: ignore[reportPrivateUsage]
+    existing: Any = next((one for one in parser._actions if isinstance(one, group)), None)  # pyright: ignore[reportPrivateUsage]
+    actions = existing or parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    summary = command.summary
+    child = actions.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
+    command.add_arguments(child)
+    child.set_defaults(**{RUN: command.run})
 
 
-def noun(
-    summary: str,
-    actions: Mapping[str, CliCommand],
-    *,
-    group: str | None = None,
-    old_names: Mapping[str, str] | None = None,
-) -> CliCommand:
-    """Make a noun with several verbs, `physai NOUN VERB`.
+def noun(summary: str, actions: Mapping[str, CliCommand], *, old_names: Mapping[str, str] | None = None) -> CliCommand:
+    """Make a noun with several verbs, `physai NOUN VERB`; entry points `NOUN.VERB` add others.
 
     Args:
         summary: one line for the list of nouns, without a period.
         actions: verbs by name.
-        group: entry-point group of verbs that other packages contribute.
         old_names: names of verbs by the names they had in the last version, which still work.
     """
-    made = _Noun(actions=actions, group=group, old_names=old_names or {})
+    made = _Noun(actions=actions, old_names=old_names or {})
     return CliCommand(summary=summary, add_arguments=made.add_arguments, run=made.run)

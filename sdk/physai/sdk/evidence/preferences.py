@@ -32,7 +32,7 @@ class Preferences(Frozen):
     """Data, raters, reward model and reference of a policy, by hash."""
 
     database: Sha256
-    """Of segments, pairs and answers, as `physai prefer status --json` prints it."""
+    """Of segments, pairs and answers, as `physai preferences status --json` prints it."""
     raters: Sha256
     """Of the database's hash and the names of those who counted; names are personal data and stay in the database."""
     reward_model: Sha256

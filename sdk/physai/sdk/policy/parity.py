@@ -89,7 +89,9 @@ def require_made_of(quantised: PolicyHeader, float_sha256: str, *, source: str) 
         made_from = (
             "does not state which float policy it was made from" if stated is None else f"was made from {stated[:12]}"
         )
-        raise PolicyError(f"{source} {made_from}; the float policy is {float_sha256[:12]}: run physai quantize again")
+        raise PolicyError(
+            f"{source} {made_from}; the float policy is {float_sha256[:12]}: run physai policy quantize again"
+        )
 
 
 def _unit(is_prismatic: bool, commands_position: bool) -> str:

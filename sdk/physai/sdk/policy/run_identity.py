@@ -183,7 +183,9 @@ def named_run(header: PolicyHeader, *, source: str, original: tuple[PolicyHeader
     made_by = _stated(float_header, source)
     if made_by is None or made_by.id != run.id:
         other = "no run" if made_by is None else f"the run {made_by.id}"
-        raise PolicyError(f"{source} names the run {run.id}, its float policy {other}: run physai quantize again")
+        raise PolicyError(
+            f"{source} names the run {run.id}, its float policy {other}: run physai policy quantize again"
+        )
     return run
 
 

@@ -225,7 +225,7 @@ class QuantizeSpec(JobSpec):
 
     def arguments(self, folder: Path) -> list[str]:
         return [
-            *("quantize", f"{INPUT}/policy.onnx", "--out", OUTPUT, "--json", "--skip-tensorrt"),
+            *("policy", "quantize", f"{INPUT}/policy.onnx", "--out", OUTPUT, "--json", "--skip-tensorrt"),
             *self.options("seed", "twin", "robot", "task"),
             *("--variant", *self.variants),
         ]

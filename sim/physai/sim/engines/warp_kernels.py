@@ -13,7 +13,7 @@ from physai.sdk.base.user_cache import user_cache
 PATIENCE_S = 2.0
 """Time spent compiling after which a line says so [s]."""
 
-NOTICE = "compiling kernels (once per machine; `physai warmup` does it ahead)"
+NOTICE = "compiling kernels (once per machine; `physai tasks warmup` does it ahead)"
 
 _LOADED = re.compile(r"Module (\S+) (?:[0-9a-f]+ )?load on device '([^']+)'.* took ([0-9.]+) ms +\((compiled|cached)\)")
 

@@ -111,7 +111,7 @@ class TestVerbs:
         assert lines["fly"] == f"unavailable: fly {missing} pip install 'physai-sdk[train]'"
         assert lines["swim"] == f"unavailable: swim {missing} install what provides no_such_library"
         assert lines["crash"] == "unavailable: crash cannot be loaded: ZeroDivisionError: division by zero"
-        assert lines["number"] == "unavailable: number cannot be loaded: verbs_number:command is int, not Command"
+        assert lines["number"] == "unavailable: number cannot be loaded: verbs_number:command is int, not CliCommand"
         assert sandbox.run().stdout == result.stdout
 
     def test_a_verb_that_cannot_be_loaded_is_one_line(self, sandbox: Sandbox) -> None:

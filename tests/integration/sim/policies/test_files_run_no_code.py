@@ -94,7 +94,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "eval": ("eval", "POLICY", "--episodes", "1"),
     "validate": ("sim", "validate", "POLICY"),
     "play": ("play", "POLICY", "--record", "OUT/a.mcap"),
-    "quantize": ("quantize", "POLICY", "--out", "OUT", "--skip-tensorrt"),
+    "quantize": ("policy", "quantize", "POLICY", "--out", "OUT", "--skip-tensorrt"),
     "export": ("export", "RUN", "--states", "20"),
     "resume": ("train", "--resume", "RUN"),
 }

@@ -1,4 +1,4 @@
-"""`physai quantize`: states from the twin only, the contract's bound kept, layers left in float32, no half files."""
+"""`physai policy quantize`: states from the twin only, the bound kept, layers left in float32, no half files."""
 
 import argparse
 import json

@@ -99,7 +99,7 @@ def test_another_layout_is_refused_with_both_values(tmp_path: Path) -> None:
     filled(tmp_path / "db")
     with pytest.raises(PreferenceError, match="steps 3 and 5"):
         PreferenceStore(tmp_path / "db", layout=LAYOUT.model_copy(update={"steps": 5}))
-    with pytest.raises(PreferenceError, match="physai prefer collect"):
+    with pytest.raises(PreferenceError, match="physai preferences collect"):
         PreferenceStore(tmp_path / "missing")
     (tmp_path / "text").write_text("no database, but long enough to be looked at " * 40)
     with pytest.raises(PreferenceError, match="cannot be used"):
@@ -218,7 +218,7 @@ def test_what_another_program_wrote_is_refused(
 
 
 def test_a_database_in_which_nothing_is_stored_takes_another_layout(tmp_path: Path) -> None:
-    """A first `physai prefer collect` that asked for too long segments leaves one."""
+    """A first `physai preferences collect` that asked for too long segments leaves one."""
     PreferenceStore(tmp_path / "db", layout=LAYOUT).close()
     other = LAYOUT.model_copy(update={"steps": 5})
     PreferenceStore(tmp_path / "db", layout=other).close()

@@ -1,4 +1,4 @@
-"""`physai sweep`: train with many settings on Ray, and find the best."""
+"""`physai runs sweep`: train with many settings on Ray, and find the best."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _new(arguments: argparse.Namespace) -> tuple[SweepBase, Sweep, Path]:
     from physai.train.settings.config import read_settings
 
     if not arguments.task or arguments.over is None:
-        raise PhysaiError("name a task and a file: physai sweep TASK --over FILE.yaml, or continue with --resume DIR")
+        raise PhysaiError("name a task and a file: physai runs sweep TASK --over FILE.yaml, or go on with --resume DIR")
     sweep = load_sweep(arguments.over)
     settings = {} if arguments.config is None else read_settings(arguments.config)
     settings |= dict(option_pair(text) for text in arguments.options)
@@ -157,7 +157,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[SweepBase, Sweep, Path]:
             option = "TASK" if what == "task" else f"--{what} FILE"
             raise PhysaiError(
                 f"the sweep's {what} is the file {(before or '')[:256]!r}, and no file is opened because "
-                f"another file names it; name it: physai sweep {option} --resume {arguments.resume}"
+                f"another file names it; name it: physai runs sweep {option} --resume {arguments.resume}"
             )
         elif is_name and str(now) != before:
             raise PhysaiError(f"the sweep's {what} is {before}, not {now}; leave it out")

@@ -8,28 +8,23 @@ from typing import cast
 
 from physai.cluster.workflow.placeholders import filled
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.plugins import contributions
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.grammar import canonical, choose, names
 
 VERBS: dict[str, frozenset[str] | None] = {
     "artefacts": None,
     "bundle": None,
     "contract": None,
     "doctor": None,
-    "eval": None,
-    "export": None,
-    "flash": None,
     "keys": None,
     "logs": None,
-    "quantize": None,
-    "robot": frozenset({"measure"}),
+    "policy": frozenset({"train", "eval", "export", "quantize"}),
+    "robot": frozenset({"measure", "flash"}),
     "robots": None,
-    "runs": None,
+    "runs": frozenset({"list", "compare", "plot"}),
     "sim": None,
-    "tasks": None,
-    "train": None,
+    "tasks": frozenset({"list", "show"}),
 }
-"""Verbs that a stage may run, and their actions if not all: those that read and write the files that they are given."""
+"""Nouns that a stage may use, and their verbs if not all: those that read and write the files that they are given."""
 
 _CODE_OPTIONS = ("physai", "peer_python")
 """Options whose value is a program."""
@@ -40,17 +35,17 @@ _TASK_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 def word_problems(words: Sequence[str]) -> Iterator[str]:
     """Problems of the words after `physai`, one sentence each."""
-    verb = words[0]
-    if verb not in VERBS:
-        yield f"no stage runs {verb!r}; the verbs of stages are {', '.join(VERBS)}"
+    noun, *rest = canonical(words)
+    if noun not in VERBS:
+        yield f"no stage runs {words[0]!r}; stages run {', '.join(_shown(name) for name in VERBS)}"
         return
-    actions = VERBS[verb]
-    if actions is not None and not (len(words) > 1 and words[1] in actions):
-        got = words[1] if len(words) > 1 else "nothing"
-        yield f"no stage runs `{verb} {got}`; of {verb} a stage runs {', '.join(sorted(actions))}"
+    verbs = VERBS[noun]
+    if verbs is not None and not (rest and rest[0] in verbs):
+        got = rest[0] if rest else "nothing"
+        yield f"no stage runs `{noun} {got}`; of {noun} a stage runs {', '.join(sorted(verbs))}"
         return
     try:
-        parsed = _parse(verb, words[1:])
+        parsed = _parse(words)
     except PhysaiError as error:
         yield from _paths(words)
         yield str(error)
@@ -63,20 +58,23 @@ def word_problems(words: Sequence[str]) -> Iterator[str]:
 def parsed_words(words: Sequence[str]) -> argparse.Namespace | None:
     """The words as the verb's parser reads them, with placeholders as paths; None if it does not."""
     try:
-        return _parse(words[0], words[1:]) if words[0] in VERBS else None
+        return _parse(words) if canonical(words)[0] in VERBS else None
     except PhysaiError:
         return None
 
 
-def _parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
+def _parse(words: Sequence[str]) -> argparse.Namespace:
     if {"-h", "--help"} & set(words):
         raise PhysaiError("--help is for a terminal; remove it")
-    entry = contributions("physai.commands").get(verb)
-    if entry is None:
-        raise PhysaiError(f"{verb} is not installed; a later physai-sdk has it")
-    parser = Parser(prog=f"physai {verb}")
-    entry.load().add_arguments(parser)
-    return parser.parse(filled(words, lambda kind, name: f"{kind}/{name}" if kind != "host" else "127.0.0.1"))
+    first = canonical(words)
+    if first[0] not in names():
+        raise PhysaiError(f"{first[0]} is not installed; a later physai-sdk has it")
+    return choose(filled(first, lambda kind, name: f"{kind}/{name}" if kind != "host" else "127.0.0.1")).parse()
+
+
+def _shown(noun: str) -> str:
+    """`policy` as the short cuts of its verbs."""
+    return ", ".join(sorted(VERBS[noun] or ())) if noun == "policy" else noun
 
 
 def _values(parsed: argparse.Namespace) -> Iterator[str]:

@@ -55,7 +55,7 @@ class PreferenceStore:
             raise PreferenceError(f"{path} is a folder, and a database is a file; {hint}")
         if layout is None and not path.is_file():
             raise PreferenceError(
-                f"{path} does not exist; begin a database with `physai prefer collect RUN --out {path}`"
+                f"{path} does not exist; begin a database with `physai preferences collect RUN --out {path}`"
             )
         self.path = path
         self._engine = connect(f"sqlite:///{path}")

@@ -1,4 +1,4 @@
-"""`physai prefer`: collects preferences, answers them by simulated teachers, fits reward models, trains by them."""
+"""`physai preferences`: collects them, answers them by simulated teachers, fits reward models, trains by them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let a simulated teacher answer",
         description="Let a simulated teacher answer the pairs that it has not answered.",
     )
-    answer.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
+    answer.add_argument("database", type=Path, metavar="DB", help="database of `physai preferences collect`")
     answer.add_argument("--simulated", required=True, choices=TEACHERS, metavar="TEACHER", help=", ".join(TEACHERS))
     _add_teacher(answer)
     answer.add_argument(
@@ -74,9 +74,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     answer.add_argument("--limit", type=int, metavar="N", help="greatest number of answers")
     status = actions.add_parser("status", help="what a database holds", description="Print what a database holds.")
-    status.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
+    status.add_argument("database", type=Path, metavar="DB", help="database of `physai preferences collect`")
     fit = actions.add_parser("fit", help="fit a reward model", description="Fit a reward model to the answers.")
-    fit.add_argument("database", type=Path, metavar="DB", help="database of `physai prefer collect`")
+    fit.add_argument("database", type=Path, metavar="DB", help="database of `physai preferences collect`")
     add_rater_argument(fit)
     fit.add_argument("--out", type=Path, metavar="FILE", help="where to write the model (.npz)")
     train = actions.add_parser(

@@ -91,7 +91,7 @@ def _resumed(options: TrainOptions, run: Path) -> ResolvedRun:
     if preference_entries(origin):
         raise PhysaiError(
             f"{run} learned from preferences, whose reward `physai train` does not know; start again with "
-            "physai finetune or physai prefer train"
+            "physai finetune or physai preferences train"
         )
     kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher", "staleness"]
     if not options.task:

@@ -1,4 +1,4 @@
-"""`physai quantize`: an exported policy in int8, FP8 or FP16."""
+"""`physai policy quantize`: an exported policy in int8, FP8 or FP16."""
 
 from __future__ import annotations
 

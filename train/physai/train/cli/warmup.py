@@ -1,4 +1,4 @@
-"""`physai warmup`: compile what a task's simulation on a device needs, ahead of the first run."""
+"""`physai tasks warmup`: compile what a task's simulation on a device needs, ahead of the first run."""
 
 from __future__ import annotations
 

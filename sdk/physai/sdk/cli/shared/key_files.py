@@ -39,6 +39,22 @@ def load_key(path: Path, role: Role, arguments: argparse.Namespace) -> SigningKe
     return key
 
 
+def key_of_role(role: Role, path: Path | None, passphrase_file: Path | None) -> SigningKey:
+    """Loads a private key, by default `ROLE.key` of the user's folder, and checks its role.
+
+    Raises:
+        KeyFileError: it is missing, of another role, or cannot be read.
+    """
+    from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
+
+    path = path or key_folder() / f"{role}{PRIVATE_SUFFIX}"
+    if not path.exists():
+        raise KeyFileError(f"{path}: no such key; make keys with: physai keys init")
+    key = load_private_key(path, passphrase=passphrase_from(passphrase_file))
+    check_role(path, key, role)
+    return key
+
+
 def utc_option(option: str, text: str) -> datetime:
     """The time given to an option; raises PhysaiError."""
     from physai.sdk.signing.verify import parse_utc

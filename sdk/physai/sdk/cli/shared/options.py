@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.cli.parameter import Option
-from physai.sdk.cli.shared.key_files import key_folder
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.requirements import Requirements
-    from physai.sdk.signing.attestation import Role
     from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 
 
@@ -88,20 +86,3 @@ class RequirementOptions:
         if self.accept is None:
             return requirements
         return requirements.model_copy(update={"accept": parse_accepted(self.accept, option="--accept")})
-
-
-def key_of_role(role: Role, path: Path | None, passphrase_file: Path | None) -> SigningKey:
-    """Loads a private key, by default `ROLE.key` of the user's folder, and checks its role.
-
-    Raises:
-        KeyFileError: it is missing, of another role, or cannot be read.
-    """
-    from physai.sdk.cli.shared.passphrases import passphrase_from
-    from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
-
-    path = path or key_folder() / f"{role}{PRIVATE_SUFFIX}"
-    if not path.exists():
-        raise KeyFileError(f"{path}: no such key; make keys with: physai keys init")
-    key = load_private_key(path, passphrase=passphrase_from(passphrase_file))
-    check_role(path, key, role)
-    return key

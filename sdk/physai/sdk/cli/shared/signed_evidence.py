@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable
-from physai.sdk.cli.shared.key_files import KEYS_SHOWN, default_trust, key_folder
+from physai.sdk.cli.shared.key_files import KEYS_SHOWN, default_trust, key_folder, key_of_role
 from physai.sdk.cli.shared.passphrases import add_passphrase_argument
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def own_signing_key(path: Path | None, passphrase_file: Path | None) -> SigningK
     Raises:
         KeyFileError: the key of `--key` cannot be used.
     """
-    from physai.sdk.cli.shared.options import key_of_role
     from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError
 
     if path is not None:

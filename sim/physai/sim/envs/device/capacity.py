@@ -104,8 +104,8 @@ def require_capacity(engine: DeviceEngine) -> None:
         engine.require_capacity()
     except CapacityError as error:
         raise ModelError(
-            f"{error}, for all later runs by: physai warmup TASK --max-contacts {error.max_contacts} --max-constraints "
-            f"{error.max_constraints}"
+            f"{error}, for all later runs by: physai tasks warmup TASK --max-contacts {error.max_contacts} "
+            f"--max-constraints {error.max_constraints}"
         ) from error
 
 
@@ -129,7 +129,7 @@ def measure(task: Task, *, device: str = "cpu") -> Capacities:
         contacts, constraints = engine.enough()
     raise ModelError(
         f"{task.name}: random commands needed more than {contacts} contacts or {constraints} constraints per world in "
-        f"the last of {_ATTEMPTS} attempts; check its starting states, or give more: physai warmup TASK "
+        f"the last of {_ATTEMPTS} attempts; check its starting states, or give more: physai tasks warmup TASK "
         "--max-contacts N --max-constraints N"
     )
 

@@ -1,0 +1,73 @@
+"""`physai NOUN VERB`, short cuts, and names of the last version."""
+
+import argparse
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.plugins import contributions
+from physai.sdk.cli.grammar import (
+    GROUP,
+    NOUNS,
+    OLD_NAMES,
+    RESERVED,
+    SHORT_CUTS,
+    canonical,
+    choose,
+    every_parser,
+    names,
+)
+
+ALONE = {"bench", "completion", "demo", "doctor"}
+"""Commands about this installation, which have no noun."""
+
+
+def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        choices: object = action.choices
+        if isinstance(choices, Mapping):
+            return cast("Mapping[str, argparse.ArgumentParser]", choices)
+    return {}
+
+
+def test_every_command_is_a_noun_with_verbs_or_a_short_cut() -> None:
+    first = children(every_parser())
+    assert set(first) == set(names())
+    for name, parser in first.items():
+        assert bool(children(parser)) == (name not in {*SHORT_CUTS, *ALONE}), name
+
+
+def test_short_cuts_are_ten_verbs_of_nouns() -> None:
+    assert len(SHORT_CUTS) == 10
+    for short, long in SHORT_CUTS.items():
+        noun, verb = long.split(".")
+        assert choose([short]).command is choose([noun, verb]).command
+        assert canonical([short, "--help"]) == (noun, verb, "--help")
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_a_name_of_the_last_version_works_and_says_the_new_one(
+    old: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = OLD_NAMES[old]
+    chosen = choose([*old, "--help"])
+    assert capsys.readouterr().err == f"note: {' '.join(old)} is now {' '.join(new)}\n"
+    assert f"{chosen.name} {' '.join(chosen.words)}" == f"{' '.join(new)} --help"
+    assert canonical([*old, "x"])[-1] == "x"
+    chosen.parser()
+
+
+def test_nothing_takes_the_places_of_verbs_to_come() -> None:
+    for words in RESERVED:
+        name, *verb = words.split()
+        assert (verb and f"{name}.{verb[0]}" not in contributions(GROUP)) or name not in names()
+    assert set(NOUNS) <= set(names())
+
+
+def test_a_typo_is_told_with_what_is_near() -> None:
+    with pytest.raises(PhysaiError, match="did you mean policy"):
+        choose(["polciy", "train"])
+    with pytest.raises(PhysaiError, match="did you mean validate"):
+        choose(["sim", "valdate", "x"]).parse()
