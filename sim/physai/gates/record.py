@@ -132,7 +132,7 @@ def rederive(
         try_policy(data, source=str(report))
     store = _Recorded(folder, len(list(folder.glob("*.npz"))), batches=[])
     tell("deriving the verdict from the recorded episodes")
-    gates = all_gates(evidence)
+    gates = all_gates(evidence, context.settings.further)
     _require_vouched(stated, context, evidence)
     if (exam := context.subject.exam) is not None:
         exam.require_signed(validators)

@@ -114,7 +114,7 @@ def validate(
     if options.exam is not None:
         options.exam.require_subject(context.examined)
     folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
-    judges = all_gates(options.latency)
+    judges = all_gates(options.latency, context.settings.further)
     store = BatchStore.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(
