@@ -20,10 +20,4 @@ __all__ = [
     "validate",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "report.validation": ["ValidationOptions", "validate"],
-        "settings": ["GateSettings", "load_gates"],
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -26,13 +26,4 @@ __all__ = [
     "running_service",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "serving.process": ["running_service"],
-        "client.errors": ["ServiceError"],
-        "client.remote_session": ["AsyncRemoteSession", "RemoteSession", "StepReply"],
-        "client.service": ["ServiceClient"],
-        "client.vector_env": ["RemoteVectorEnv"],
-    },
-)
+__getattr__ = lazy_exports(__name__)

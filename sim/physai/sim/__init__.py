@@ -88,25 +88,6 @@ __all__ = [
 
 __getattr__ = lazy_exports(
     __name__,
-    {
-        "policies.device_policy": ["DevicePolicy"],
-        "robots.objects": ["Box", "with_objects"],
-        "robots.importing.importer": ["import_robot"],
-        "robots.checks.check": ["check_robot"],
-        "engines.named": ["load_engine"],
-        "engines.protocol": ["Array", "CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
-        "envs.environment": ["Environment"],
-        "policies.evaluate": ["Episodes", "Policy", "play_episodes"],
-        "policies.onnx": ["OnnxPolicy"],
-        "robots": ["Robot", "load_robot"],
-        "tasks.common": ["compiled", "envelope", "timing"],
-        "tasks.registry": ["load_task", "task_names"],
-        "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task", "Uniforms", "WorldView"],
-        "teams.team": ["Team", "team_model"],
-        "teams.team_environment": ["TeamEnvironment"],
-        "teams.team_evaluate": ["play_team"],
-        "teams.team_registry": ["load_team"],
-    },
     moved={
         "physai.gates": ["ValidationOptions", "validate"],
         "physai.twin": [

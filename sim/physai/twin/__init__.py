@@ -30,12 +30,4 @@ __all__ = [
     "save_twin",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "calibration.calibrate": ["Calibration", "calibrate"],
-        "logs.reader": ["read_log", "read_logs"],
-        "logs.robot_log": ["RobotLog"],
-        "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
-    },
-)
+__getattr__ = lazy_exports(__name__)

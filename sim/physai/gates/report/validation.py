@@ -18,7 +18,7 @@ from physai.gates.report.summary import replay_options
 from physai.gates.runner import ProgressLine, all_gates, find_all
 from physai.gates.settings import GateSettings, load_gates
 from physai.sdk.base.errors import ContractError, PhysaiError
-from physai.sdk.base.files import require_replaceable, write_atomic
+from physai.sdk.base.files import oserror_as, require_replaceable, write_atomic
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import OriginKind
 from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
@@ -157,14 +157,12 @@ def open_validation(policy: Path, twin: Twin | None, options: ValidationOptions)
 
 def _report_folder(folder: Path) -> Path:
     """Create the folder and make sure that it can be written before hours of simulation."""
-    try:
+    with oserror_as(PhysaiError, f"report folder {folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         require_replaceable(probe)
         probe.write_bytes(b"")
         probe.unlink()
-    except OSError as error:
-        raise PhysaiError(f"report folder {folder} cannot be written: {error.strerror}") from None
     return folder
 
 
@@ -184,8 +182,6 @@ def _write(
         options=replay_options(subject.origin),
         film=filmstrip(subject),
     )
-    try:
+    with oserror_as(PhysaiError, f"{folder} cannot be written"):
         write_atomic(folder / HTML_FILE, html_report(verdict, page).encode())
         write_atomic(folder / JUNIT_FILE, junit_xml(verdict, name=task.name))
-    except OSError as error:
-        raise PhysaiError(f"{folder} cannot be written: {error.strerror}") from None
