@@ -1,6 +1,7 @@
 """A gate of one's own: episodes must not end early."""
 
-from physai.gates import Cause, Context, Gate, GateFinding, Measurement, Play, VerdictOutcome
+from physai.gates import Context, Gate, GateFinding, Play
+from physai.sdk import Cause, Measurement, VerdictOutcome
 
 EPISODES = 32
 LEAST = 0.99

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.requirements import Requirements as Requirements
+    from physai.sdk.evidence.verdict import Cause as Cause
     from physai.sdk.evidence.verdict import GateResult as GateResult
+    from physai.sdk.evidence.verdict import Measurement as Measurement
     from physai.sdk.evidence.verdict import Verdict as Verdict
     from physai.sdk.evidence.verdict import VerdictOutcome as VerdictOutcome
     from physai.sdk.evidence.verdict import load_verdict as load_verdict
@@ -61,6 +63,7 @@ __all__ = [
     "ActionSpec",
     "ActionTerm",
     "Bundle",
+    "Cause",
     "CommandField",
     "CommandSpec",
     "ContractError",
@@ -71,6 +74,7 @@ __all__ = [
     "GuardState",
     "JointCommand",
     "JointSpec",
+    "Measurement",
     "MissingExtraError",
     "ObservationSpec",
     "ObservationTerm",

@@ -199,7 +199,9 @@ class GateSettings(Frozen):
     engine: EngineSettings = EngineSettings()
     falsification: FalsificationSettings = FalsificationSettings()
     latency: LatencySettings = LatencySettings()
-    further: Annotated[tuple[Name, ...], Field(max_length=16, exclude_if=lambda further: not further)] = ()
+    further: Annotated[
+        tuple[Name, ...], Field(max_length=16, strict=False, exclude_if=lambda further: not further)
+    ] = ()
     """Gates of installed packages that run as well, by the name of their entry point; left out of the document if
     there are none."""
 

@@ -55,8 +55,8 @@ def _name_problems(contract: ContractTerms) -> Iterator[str]:
 
 
 def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
-    if (term.kind == "function") != (term.function is not None and term.size is not None):
-        yield f"kind: a term of kind {term.kind} has function {term.function!r} and size {term.size}; a function has both"
+    if term.kind == "function" and (term.function is None or term.size is None):
+        yield f"kind: a term of kind function needs function and size, got {term.function!r} and {term.size}"
     elif term.kind != "function" and not (term.function is None and term.size is None):
         yield f"kind: a term of kind {term.kind} has no function and no size, got {term.function!r} and {term.size}"
     if term.kind in ("sensor", "command", "function", *CHAIN_KINDS):

@@ -16,8 +16,8 @@ from physai.twin.logs.raw_log import RawLog
 from physai.twin.logs.readers import csv_file, json_file, parquet_file
 from physai.twin.logs.readers.assemble import assemble
 from physai.twin.logs.readers.bags import bag_file
-from physai.twin.logs.readers.contributed import contributed_suffixes, read_contributed, reads
 from physai.twin.logs.readers.column_map import ColumnMap, Reading, problems
+from physai.twin.logs.readers.contributed import contributed_suffixes, read_contributed, reads
 from physai.twin.logs.readers.find_map import complete_map, map_beside, map_file_beside, maps_for
 from physai.twin.logs.readers.table import Table, digest
 from physai.twin.logs.robot_log import LogError, RobotLog

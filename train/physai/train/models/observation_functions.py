@@ -41,7 +41,7 @@ def load_function(term: ObservationTerm, field_size: int) -> ObservationFunction
     shape = tuple(result.shape)
     if shape != (2, term.size):
         raise ObservationFunctionError(
-            f"the observation function {name!r} returns shape {shape} for an input of shape (2, {field_size}), the term "
-            f"{term.name!r} says (2, {term.size})"
+            f"the observation function {name!r} returns shape {shape} for an input of shape (2, {field_size}), "
+            f"the term {term.name!r} says (2, {term.size})"
         )
     return function
