@@ -21,7 +21,7 @@ from physai.gates.judgement import judge
 from physai.gates.runner import all_gates, find_all
 from physai.gates.settings import parse_gates
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import oserror_as, read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin, OriginKind, parse_accepted
@@ -180,7 +180,7 @@ def _context(
     arms = _arms(members, stated.policy_sha256, compared="quantised" in inputs.get("arms", ["quantised"]))
     for arm, name in _COMPARED.items():
         if (folder / name).is_file():
-            arms[arm] = _read(folder / name, MAX_POLICY_BYTES)
+            arms[arm] = read_bounded(folder / name, limit=MAX_POLICY_BYTES, error=RecordError)
     subject = ValidationSubject(
         path=folder.parent / POLICY_FILE,
         origin=origin,
@@ -219,7 +219,7 @@ def _arms(members: Mapping[str, bytes], sha256: str, *, compared: bool) -> dict[
 
 def _inputs(path: Path) -> dict[str, Any]:
     try:
-        document: Any = json.loads(_read(path, _MAX_INPUTS_BYTES))
+        document: Any = json.loads(read_bounded(path, limit=_MAX_INPUTS_BYTES, error=RecordError))
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: not JSON: {error}") from None
     record = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
@@ -233,14 +233,6 @@ def _inputs(path: Path) -> dict[str, Any]:
     if not 0 <= record["seed"] < 1 << 20 or not all(isinstance(one, str) for one in record["accept"]):
         raise RecordError(f"{path}: seed or accept is malformed; validate again")
     return record
-
-
-def _read(path: Path, limit: int) -> bytes:
-    with oserror_as(RecordError, f"{path}: cannot be read"):
-        data = read_plain(path, limit=limit)
-    if not len(data) <= limit:
-        raise RecordError(f"{path}: more than {limit} bytes")
-    return data
 
 
 def _require_vouched(stated: Verdict, context: Context, ticks: LatencyEvidence | None) -> None:

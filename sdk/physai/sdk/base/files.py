@@ -50,6 +50,19 @@ def read_plain(path: Path, *, limit: int) -> bytes:
         return file.read(limit + 1)
 
 
+def read_bounded(path: Path, *, limit: int, error: type[PhysaiError], hint: str = "") -> bytes:
+    """Read a regular file of at most `limit` bytes; `hint` ends the message about a larger one.
+
+    Raises:
+        PhysaiError: of type `error`, if it cannot be read, is not a regular file or is larger.
+    """
+    with oserror_as(error, f"{path}: cannot be read"):
+        data = read_plain(path, limit=limit)
+    if not len(data) <= limit:
+        raise error(f"{path}: more than {limit} bytes{hint}")
+    return data
+
+
 def require_replaceable(path: Path) -> None:
     """Check that a path is free or a regular file.
 

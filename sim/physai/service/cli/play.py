@@ -20,10 +20,10 @@ from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
+    from physai.service.view.counterexample import RecordedPlayer
     from physai.sim.playback.moment import EpisodeOutcome, Moment
     from physai.sim.playback.picture_subject import Scene
     from physai.sim.playback.player import EpisodePlayer
-    from physai.sim.playback.recordings.counterexample import RecordedPlayer
     from physai.sim.policies.evaluate import Policy
     from physai.sim.tasks.task import Task
 
@@ -172,7 +172,7 @@ def _live(arguments: argparse.Namespace) -> tuple[_Session, EpisodePlayer]:
 
 def _recorded(arguments: argparse.Namespace) -> tuple[_Session, RecordedPlayer]:
     """A player that replays the recording of a counterexample."""
-    from physai.sim.playback.recordings.counterexample import RecordedPlayer, find_counterexample
+    from physai.service.view.counterexample import RecordedPlayer, find_counterexample
 
     for option in ("agent", "preset", "record", "duration_s"):
         if getattr(arguments, option) is not None:
@@ -238,7 +238,7 @@ def _stop_on_interrupt(player: EpisodePlayer | RecordedPlayer) -> Generator[list
 
 
 def _play_in_window(player: EpisodePlayer | RecordedPlayer, scene: Scene) -> None:
-    from physai.sim.playback.viewer import RealTimePacer, Window, watch
+    from physai.service.view.viewer import RealTimePacer, Window, watch
 
     with Window(scene) as window:
         watch(player, window, RealTimePacer())

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import DeviceError, MissingExtraError
+from physai.service.view.viewer import RealTimePacer, watch
 from physai.sim.playback.picture_subject import markers_of
-from physai.sim.playback.viewer import RealTimePacer, watch
 
 if TYPE_CHECKING:
+    from physai.service.view.counterexample import RecordedPlayer
     from physai.sim.playback.moment import Moment
     from physai.sim.playback.picture_subject import Scene
     from physai.sim.playback.player import EpisodePlayer
-    from physai.sim.playback.recordings.counterexample import RecordedPlayer
 
 DEFAULT_PORT = 8080
 POLL_S = 0.1

@@ -38,15 +38,12 @@ class Stage(IntEnum):
     ACCELERATION = 3
 
 
-class Engine(Protocol):
-    """Many worlds of one MuJoCo model, advanced together.
+class AnyEngine(Protocol):
+    """Many worlds of one MuJoCo model, advanced together; their arrays are numpy's or torch's.
 
     Arrays returned by `state` and `parameter` are live: writing to them changes the worlds at their next step.
-    Arrays returned by `derived` are refreshed by `reset` and `step` and are read-only.
     """
 
-    xp: ModuleType
-    """Array namespace of every array of this engine (array-api-compat's numpy or torch)."""
     model: Any
     """The compiled MjModel all worlds start from."""
     num_worlds: int
@@ -67,6 +64,42 @@ class Engine(Protocol):
         """Recomputes the constants that depend on parameters written in the masked worlds, shape (num_worlds,)."""
         ...
 
+    def drive(self, controls: Array) -> None:
+        """Advances every world by one physics step per control vector, in one call.
+
+        Args:
+            controls: actuator inputs, shape (num_worlds, steps, nu); the last ones stay in `state("ctrl")`.
+        """
+        ...
+
+    def diverged(self) -> Array:
+        """Worlds whose state is not finite or exceeds 1e10, bool, shape (num_worlds,).
+
+        A world remains diverged until it is reset. An engine on the host counts accelerations and controls, too.
+
+        Raises:
+            ModelError: an engine on the host has a world with more contacts or constraints than it has memory for.
+        """
+        ...
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Restores a snapshot taken from an engine with the same model, parameters and number of worlds, bit for bit.
+
+        Raises:
+            TaskError: the snapshot does not match.
+        """
+        ...
+
+
+class Engine(AnyEngine, Protocol):
+    """An engine on the host.
+
+    Arrays returned by `derived` are refreshed by `reset` and `step` and are read-only.
+    """
+
+    xp: ModuleType
+    """Array namespace of every array of this engine (array-api-compat's numpy or torch)."""
+
     def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
         """Puts the masked worlds into a fresh state at time 0; their controls stay as they are.
 
@@ -81,37 +114,11 @@ class Engine(Protocol):
         """Advances every world by `num_steps` physics steps with the controls in `state("ctrl")`."""
         ...
 
-    def drive(self, controls: Array) -> None:
-        """Advances every world by one physics step per control vector, in one call.
-
-        Args:
-            controls: actuator inputs, shape (num_worlds, steps, nu); the last ones stay in `state("ctrl")`.
-        """
-        ...
-
-    def diverged(self) -> Array:
-        """Worlds whose state, acceleration or control is not finite or exceeds 1e10, bool, shape (num_worlds,).
-
-        A world remains diverged until it is reset.
-
-        Raises:
-            ModelError: a world has more contacts or constraints than the engine has memory for.
-        """
-        ...
-
     def snapshot(self, *, parameters: bool = True) -> Snapshot:
         """Everything `restore` needs to continue bit for bit; the first axis is the world.
 
         Args:
             parameters: include the model fields that differ between worlds.
-        """
-        ...
-
-    def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Restores a snapshot taken from an engine with the same model and number of worlds.
-
-        Raises:
-            TaskError: the snapshot does not match.
         """
         ...
 
@@ -160,32 +167,12 @@ class EngineMaker(Protocol):
         ...
 
 
-class DeviceEngine(Protocol):
-    """Many worlds of one MuJoCo model whose arrays are torch tensors (or numpy arrays) on one device.
+class DeviceEngine(AnyEngine, Protocol):
+    """An engine whose arrays are torch tensors (or numpy arrays) on one device.
 
     No method synchronises with the host, allocates by data or depends on values in Python, so that a whole step of an
-    environment can be captured in a CUDA graph.
+    environment can be captured in a CUDA graph. Derived fields are refreshed by `reset_where` and `drive`.
     """
-
-    model: Any
-    """The compiled MjModel all worlds start from."""
-    num_worlds: int
-
-    def state(self, name: str) -> Array:
-        """A state field (`qpos`, `qvel`, `ctrl`), live, shape (num_worlds, …)."""
-        ...
-
-    def derived(self, name: str) -> Array:
-        """A derived field (`site_xpos`, `sensordata`, …), refreshed by `reset_where` and `drive`."""
-        ...
-
-    def parameter(self, name: str) -> Array:
-        """A model field with one value per world, live, shape (num_worlds, …)."""
-        ...
-
-    def parameters_changed(self, mask: Array) -> None:
-        """Recomputes the constants that depend on parameters written in the masked worlds, shape (num_worlds,)."""
-        ...
 
     def reset_where(self, mask: Array, qpos: Array, qvel: Array) -> None:
         """Puts the masked worlds into a fresh state at time 0; their controls stay as they are.
@@ -195,18 +182,6 @@ class DeviceEngine(Protocol):
             qpos: positions of all worlds, shape (num_worlds, nq); those of other worlds are not read.
             qvel: velocities of all worlds, shape (num_worlds, nv).
         """
-        ...
-
-    def drive(self, controls: Array) -> None:
-        """Advances every world by one physics step per control vector.
-
-        Args:
-            controls: actuator inputs, shape (num_worlds, steps, nu); the last ones stay in `state("ctrl")`.
-        """
-        ...
-
-    def diverged(self) -> Array:
-        """Worlds whose state is not finite or exceeds 1e10, bool, shape (num_worlds,)."""
         ...
 
     def require_capacity(self) -> None:
@@ -219,14 +194,6 @@ class DeviceEngine(Protocol):
 
     def snapshot(self) -> Snapshot:
         """State and parameters of all worlds, on the device."""
-        ...
-
-    def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Returns to a snapshot of an engine with the same model, parameters and number of worlds, bit for bit.
-
-        Raises:
-            TaskError: the snapshot does not match.
-        """
         ...
 
 

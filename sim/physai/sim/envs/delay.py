@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.interface import graph_interface
-from physai.sim.engines.protocol import Array, DeviceEngine, Engine, Snapshot, put
+from physai.sim.engines.protocol import AnyEngine, Array, Engine, Snapshot, put
 from physai.sim.envs.readings import Readings
 from physai.sim.envs.rng import Seeds, Stream, normal, uniform
 from physai.sim.robots.spec import home_controls, joint_columns
@@ -44,7 +44,7 @@ class SensorLayout:
     readings: Readings
 
     @classmethod
-    def of(cls, task: Task, engine: Engine | DeviceEngine, step_dt: float) -> "SensorLayout":
+    def of(cls, task: Task, engine: AnyEngine, step_dt: float) -> "SensorLayout":
         """The layout of a task's sensors, read every `step_dt` seconds.
 
         Raises:
@@ -204,7 +204,7 @@ class SensorPipeline:
         return state | {"positions": self._positions.swapaxes(0, 1), "smooth": self._smooth}
 
 
-def _source(name: str, task: Task, engine: Engine | DeviceEngine) -> Callable[[], Array]:
+def _source(name: str, task: Task, engine: AnyEngine) -> Callable[[], Array]:
     """A function that returns the true values of a sensor field, shape (num_worlds, size).
 
     Raises:
@@ -229,7 +229,7 @@ def _source(name: str, task: Task, engine: Engine | DeviceEngine) -> Callable[[]
     return lambda: view
 
 
-def _current(field: str, needed: Stage, sensor: str, task: Task, engine: Engine | DeviceEngine) -> Array:
+def _current(field: str, needed: Stage, sensor: str, task: Task, engine: AnyEngine) -> Array:
     if field not in task.derived or task.stage < needed:
         raise TaskError(
             f"task {task.name} reads sensor {sensor!r}: its derived needs {field!r} and its stage at least "

@@ -14,7 +14,7 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import CommandField
 from physai.sim.engines.protocol import Array
 from physai.sim.robots.shapes import shape_corners
-from physai.sim.robots.spec import has_floating_base, home_qpos
+from physai.sim.robots.spec import has_floating_base, home_qpos, posed
 
 Vector = npt.NDArray[np.float64]
 Colour = tuple[float, float, float, float]
@@ -81,9 +81,8 @@ def end_effector_axes(model: mujoco.MjModel) -> list[Stroke]:
     site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE.value, "ee")
     if site < 0:
         return []
-    data, quat, home = mujoco.MjData(model), np.zeros(4), home_qpos(model)
-    data.qpos[:] = home
-    mujoco.mj_kinematics(model, data)
+    quat, home = np.zeros(4), home_qpos(model)
+    data = posed(model, home)
     mujoco.mju_mat2Quat(quat, data.site_xmat[site])
     return frame_axes(
         data.site_xpos[site], quat, length=0.2 * float(np.ptp(shape_corners(model, [home]), axis=0).max())

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import fmean
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -64,6 +65,14 @@ class _Tally:
             succeeded=sum(verdict.succeeded for verdict in self.verdicts),
             metrics={name: fmean(values) for name, values in metrics.items()},
         )
+
+
+class PlayOptions(TypedDict, total=False):
+    """Options of every player; see `EpisodePlayer`."""
+
+    episodes: int | None
+    seed: int
+    duration_s: float | None
 
 
 class EpisodePlayer:
@@ -188,25 +197,14 @@ class EpisodePlayer:
 class Player(EpisodePlayer):
     """Plays a policy on its task."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        task: Task,
-        *,
-        episodes: int | None = None,
-        seed: int = 0,
-        duration_s: float | None = None,
-        randomise: bool = True,
-    ) -> None:
+    def __init__(self, policy: Policy, task: Task, *, randomise: bool = True, **options: Unpack[PlayOptions]) -> None:
         """Builds the world.
 
         Args:
             policy: policy to play.
             task: task to play.
-            episodes: see `EpisodePlayer`.
-            seed: likewise.
-            duration_s: likewise.
             randomise: draw model parameters, sensor noise, bias, delay and pushes; otherwise use the nominal twin.
+            options: see `EpisodePlayer`.
 
         Raises:
             ContractMismatchError: policy and task have different contracts.
@@ -222,7 +220,7 @@ class Player(EpisodePlayer):
             derived=task.derived,
         )
         worlds = Alone(Environment(task, 1, randomise=randomise, engine=engine))
-        super().__init__({"": policy}, worlds, engine, episodes=episodes, seed=seed, duration_s=duration_s)
+        super().__init__({"": policy}, worlds, engine, **options)
 
 
 class TeamPlayer(EpisodePlayer):
@@ -233,24 +231,15 @@ class TeamPlayer(EpisodePlayer):
     """
 
     def __init__(
-        self,
-        policies: Mapping[str, Policy],
-        team: Team,
-        *,
-        episodes: int | None = None,
-        seed: int = 0,
-        duration_s: float | None = None,
-        randomise: bool = True,
+        self, policies: Mapping[str, Policy], team: Team, *, randomise: bool = True, **options: Unpack[PlayOptions]
     ) -> None:
         """Builds the world; seed 0 yields the episodes of `play_team`.
 
         Args:
             policies: by member.
             team: team to play.
-            episodes: see `EpisodePlayer`.
-            seed: likewise.
-            duration_s: likewise.
             randomise: see `Player`.
+            options: see `EpisodePlayer`.
 
         Raises:
             ContractMismatchError: a policy and its member's task have different contracts.
@@ -261,7 +250,7 @@ class TeamPlayer(EpisodePlayer):
         engine = LastStateEngine(team.model, 1, num_threads=1, parameters=fields)
         worlds = TeamEnvironment(team, 1, randomise=randomise, engine=engine)
         in_order = {name: policies[name] for name in team.members}
-        super().__init__(in_order, worlds, engine, episodes=episodes, seed=seed, duration_s=duration_s)
+        super().__init__(in_order, worlds, engine, **options)
 
 
 def _verdict(now: Mapping[str, StepResult]) -> EpisodeVerdict | None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -341,12 +342,10 @@ class VideoWriter(Closing):
         self._path = path
         self._rate = Fraction(fps).limit_denominator(1000)
         self._stream: Any = None
-        try:
+        with self._writing():
             # PyAV opens the file at the first frame only; fail before any slow work.
             require_replaceable(Path(path))
             Path(path).write_bytes(b"")
-        except OSError as error:
-            raise self._unwritable(error) from error
         self._container: Any = av.open(str(path), mode="w", format="mp4", options={"movflags": "faststart"})
 
     def add(self, frame: Image) -> None:
@@ -365,13 +364,11 @@ class VideoWriter(Closing):
             first = f"{self._stream.width}x{self._stream.height}"
             raise DeviceError(f"film: frame of {width}x{height} pixels after frames of {first}")
         picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
-        try:
+        with self._writing():
             self._container.mux(self._stream.encode(picture))
-        except OSError as error:
-            raise self._unwritable(error) from error
 
-    def _unwritable(self, error: OSError) -> DeviceError:
-        return DeviceError(f"{self._path}: cannot write the film: {error.strerror}")
+    def _writing(self) -> AbstractContextManager[None]:
+        return oserror_as(DeviceError, f"{self._path}: cannot write the film")
 
     def _open_stream(self, width: int, height: int) -> Any:
         import av
@@ -391,9 +388,7 @@ class VideoWriter(Closing):
         Raises:
             DeviceError: the disk is full.
         """
-        try:
+        with self._writing():
             if self._stream is not None:
                 self._container.mux(self._stream.encode())
             self._container.close()
-        except OSError as error:
-            raise self._unwritable(error) from error

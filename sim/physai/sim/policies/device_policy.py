@@ -133,7 +133,7 @@ class DevicePolicy(OnnxPolicy):
         Raises:
             PolicyError: an input is missing or has the wrong shape, type or device.
         """
-        feed = self._checked(inputs)
+        feed = self._feed(inputs, self._own)
         worlds = len(next(iter(feed.values())))
         outputs = {name: torch.empty((worlds, size), device=self.device) for name, size in self.header.outputs.items()}
         binding = bind(self._session, feed, outputs)
@@ -143,25 +143,14 @@ class DevicePolicy(OnnxPolicy):
         self._session.run_with_iobinding(binding)
         return outputs
 
-    def _checked(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs in the graph's order, contiguous."""
-        feed: dict[str, Tensor] = {}
-        num_worlds = -1
-        for name, size in self.header.inputs.items():
-            if name not in inputs:
-                raise PolicyError(f"the policy reads {name!r}, which is not among {', '.join(inputs)}")
-            value = inputs[name]
-            if value.dtype != torch.float32 or value.device != self.device:
-                raise PolicyError(
-                    f"input {name!r} is {value.dtype} on {value.device}, expected torch.float32 on {self.device}; "
-                    f"convert it with .to({str(self.device)!r}, torch.float32)"
-                )
-            num_worlds = len(value) if num_worlds < 0 and value.ndim else num_worlds
-            if value.shape != (num_worlds, size):
-                shape = tuple(value.shape)
-                raise PolicyError(f"input {name!r} has shape {shape}, expected ({max(num_worlds, 1)}, {size})")
-            feed[name] = value.contiguous()
-        return feed
+    def _own(self, name: str, value: Tensor) -> Tensor:
+        """An input that is on the policy's device, contiguous."""
+        if value.dtype != torch.float32 or value.device != self.device:
+            raise PolicyError(
+                f"input {name!r} is {value.dtype} on {value.device}, expected torch.float32 on {self.device}; "
+                f"convert it with .to({str(self.device)!r}, torch.float32)"
+            )
+        return value.contiguous()
 
     def _upload(self, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
         # A copy on the CPU, too: the caller may change its array while the tensor is in use.

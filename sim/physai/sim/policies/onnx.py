@@ -1,6 +1,6 @@
 """Runs an exported policy in simulation: onnxruntime on the file that the robot runs, without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -161,14 +161,20 @@ class OnnxPolicy:
         Raises:
             PolicyError: an input is missing or has the wrong shape.
         """
-        feed: dict[str, Floats] = {}
+        feed = self._feed(inputs, lambda name, value: np.ascontiguousarray(value, np.float32))
+        return dict(zip(self.header.outputs, self._session.run(None, feed), strict=True))
+
+    def _feed(self, inputs: Mapping[str, Array], prepared: Callable[[str, Array], Array]) -> dict[str, Array]:
+        """The inputs in the graph's order, of one number of worlds, each prepared by its name."""
+        feed: dict[str, Array] = {}
         num_worlds = -1
         for name, size in self.header.inputs.items():
             if name not in inputs:
                 raise PolicyError(f"the policy reads {name!r}, which is not among {', '.join(inputs)}")
-            value = np.ascontiguousarray(inputs[name], np.float32)
+            value = prepared(name, inputs[name])
             num_worlds = len(value) if num_worlds < 0 and value.ndim else num_worlds
-            if value.shape != (num_worlds, size):
-                raise PolicyError(f"input {name!r} has shape {value.shape}, expected ({max(num_worlds, 1)}, {size})")
+            if tuple(value.shape) != (num_worlds, size):
+                shape = tuple(value.shape)
+                raise PolicyError(f"input {name!r} has shape {shape}, expected ({max(num_worlds, 1)}, {size})")
             feed[name] = value
-        return dict(zip(self.header.outputs, self._session.run(None, feed), strict=True))
+        return feed

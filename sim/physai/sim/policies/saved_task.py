@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from physai.sdk.base.errors import PhysaiError, TaskError
-from physai.sdk.base.files import oserror_as, read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_bounded, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, RobotSpec
@@ -205,13 +205,10 @@ def keep_task(
     """
     notes: list[str] = []
     files: dict[str, bytes] = {}
-    try:
-        if task.endswith(".py"):
-            files[f"{_SOURCE}/{Path(task).name}"] = _read(Path(task), MAX_SOURCE_BYTES)
-        if twin is not None:
-            files[TWIN_FILE] = _read(Path(twin), MAX_FILE_BYTES)
-    except OSError as error:
-        raise TaskError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    if task.endswith(".py"):
+        files[f"{_SOURCE}/{Path(task).name}"] = read_bounded(Path(task), limit=MAX_SOURCE_BYTES, error=TaskError)
+    if twin is not None:
+        files[TWIN_FILE] = read_bounded(Path(twin), limit=MAX_FILE_BYTES, error=TaskError)
     try:
         if robot is not None and robot not in robot_names():
             files[_ROBOT] = _packed(loaded.robot.path, loaded.robot.spec).archive()
@@ -221,13 +218,6 @@ def keep_task(
         notes.append(f"the run folder does not keep its robot, name it on other computers: {error}")
     _write(run / FOLDER, files, {"task": Path(task).name, "preset": preset, "robot": robot})
     return notes
-
-
-def _read(path: Path, limit: int) -> bytes:
-    data = read_plain(path, limit=limit)
-    if len(data) > limit:
-        raise TaskError(f"{path}: more than {limit} bytes")
-    return data
 
 
 def _packed(path: Path, expected: RobotSpec) -> RobotPackage:

@@ -21,7 +21,7 @@ from physai.sim.robots.files.pictures import check_model_pictures
 from physai.sim.robots.files.urdf import read_urdf
 from physai.sim.robots.files.xmlfile import XmlFile, read_xml
 from physai.sim.robots.scene import light_up
-from physai.sim.robots.spec import home_qpos, robot_spec
+from physai.sim.robots.spec import home_qpos, posed, robot_spec
 from physai.sim.solver import use_right_solver
 
 
@@ -179,9 +179,7 @@ def _without_line(error: Exception) -> str:
 
 def _require_finite_dynamics(path: Path, model: mujoco.MjModel) -> None:
     # Catches unphysical models that pass all other checks.
-    data = mujoco.MjData(model)
-    data.qpos[:] = home_qpos(model)
-    mujoco.mj_forward(model, data)
+    data = posed(model, home_qpos(model), mujoco.mj_forward)
     if not math.isfinite(float(np.abs(data.qacc).sum())):
         raise ModelError(f"{path}: the accelerations of the home pose are not finite; check masses, inertia and limits")
 

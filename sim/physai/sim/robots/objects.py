@@ -15,7 +15,7 @@ import numpy.typing as npt
 from physai.sdk.base.errors import ModelError
 from physai.sdk.contract.robot import SensorField
 from physai.sim.robots.loader import Robot
-from physai.sim.robots.spec import TIP_SITE
+from physai.sim.robots.spec import TIP_SITE, posed
 
 Array = npt.NDArray[np.float64]
 
@@ -102,8 +102,7 @@ def is_object(model: Any, body: int) -> bool:
 
 def base_pose(model: Any) -> tuple[Array, Array]:
     """Position [m] and rotation matrix of the base frame of an arm with a fixed base, in the world frame."""
-    data = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, data)
+    data = posed(model, model.qpos0)
     site = model.site(BASE_SITE).id
     return np.array(data.site_xpos[site]), np.array(data.site_xmat[site]).reshape(3, 3)
 

@@ -5,7 +5,7 @@ from typing import Any
 import mujoco
 
 from physai.sim.robots.objects import is_object
-from physai.sim.robots.spec import TIP_SITE, has_floating_base
+from physai.sim.robots.spec import TIP_SITE, ancestors, has_floating_base
 
 
 def moving_mass(model: Any) -> float:
@@ -25,12 +25,8 @@ def payload_body(model: Any) -> int:
     # Not a finger: it weighs little, and a load on it would mostly move the finger.
     if site >= 0 and int(model.site_bodyid[site]) in moving:
         return int(model.site_bodyid[site])
-    depth = [0] * model.nbody
-    # A parent always has a lower number than its children.
-    for body in range(1, model.nbody):
-        depth[body] = depth[int(model.body_parentid[body])] + 1
     # Ties go to the body that the model lists last, usually the tool.
-    return max(moving, key=lambda body: (depth[body], body), default=0)
+    return max(moving, key=lambda body: (len(list(ancestors(model, body))), body), default=0)
 
 
 def add_payload(model: Any, body: int, mass: float) -> None:
@@ -51,6 +47,4 @@ def _robot_bodies(model: Any) -> list[int]:
 
 def _root(model: Any, body: int) -> int:
     """Return the body or its nearest ancestor that has a joint; the world if there is none."""
-    while body and not model.body_dofnum[body]:
-        body = int(model.body_parentid[body])
-    return body
+    return next((part for part in ancestors(model, body) if model.body_dofnum[part]), 0)

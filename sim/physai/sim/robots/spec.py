@@ -1,6 +1,7 @@
 """Derives a contract's robot specification from the compiled model, the single source of joint data."""
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import mujoco
@@ -206,6 +207,27 @@ def home_qpos(model: mujoco.MjModel) -> Array:
     return np.array(model.key_qpos[key] if key >= 0 else model.qpos0, dtype=np.float64)
 
 
+def posed(model: mujoco.MjModel, qpos: Any, update: Callable[..., None] = mujoco.mj_kinematics) -> Any:
+    """State (MjData) of a model in a pose.
+
+    Args:
+        model: compiled model.
+        qpos: generalised positions, shape (nq,).
+        update: function of MuJoCo that computes what follows from the pose.
+    """
+    data: Any = mujoco.MjData(model)
+    data.qpos[:] = qpos
+    update(model, data)
+    return data
+
+
+def ancestors(model: mujoco.MjModel, body: int) -> Iterator[int]:
+    """A body, its parent and so on, without the world."""
+    while body:
+        yield body
+        body = int(model.body_parentid[body])
+
+
 def home_controls(model: mujoco.MjModel) -> Array:
     """Controls with which the position servos hold the home pose, 0 for motors, shape (nu,)."""
     controls, home = np.zeros(model.nu), home_qpos(model)
@@ -292,22 +314,15 @@ def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
 def chain_joints(model: mujoco.MjModel, site: int) -> list[int]:
     """MuJoCo ids of the hinges between base and site, from the base on."""
     joints: list[int] = []
-    body = int(model.site_bodyid[site])
-    while body:
+    for body in ancestors(model, int(model.site_bodyid[site])):
         first = int(model.body_jntadr[body])
         joints += [j for j in range(first, first + int(model.body_jntnum[body])) if model.jnt_type[j] != 0]
-        body = int(model.body_parentid[body])
     return sorted(joints)
 
 
 def _bodies_from_base(model: mujoco.MjModel, tip: int) -> list[int]:
     """Bodies from the base (excluded) to the tip's body, in order."""
-    path: list[int] = []
-    body = tip
-    while body != 0:
-        path.append(body)
-        body = int(model.body_parentid[body])
-    path.reverse()
+    path = list(ancestors(model, tip))[::-1]
     root = path[0] if path else 0
     joint = int(model.body_jntadr[root])
     moves = joint >= 0 and int(model.jnt_type[joint]) != mujoco.mjtJoint.mjJNT_FREE

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sim.engines.protocol import Array, Engine, Stage
+from physai.sim.engines.protocol import AnyEngine, Array, Stage
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_columns
 
@@ -51,20 +52,22 @@ class WorldView:
 
     @classmethod
     def of(
-        cls, engine: Engine, task: "Task", *, control_dt: float, target: Array, previous_target: Array
+        cls, engine: AnyEngine, task: "Task", *, control_dt: float, target: Array, previous_target: Array
     ) -> "WorldView":
         """The live state of an engine; all commands are zero."""
         qpos, qvel = engine.state("qpos"), engine.state("qvel")
+        xp, place, count = array_namespace(qpos), getattr(qpos, "device", None), len(target)
+        fields = task.contract.command.fields
         position, velocity = joint_columns(engine.model, task.contract.robot)
         return cls(
-            xp=engine.xp,
+            xp=xp,
             control_dt=control_dt,
             joint_pos=qpos[:, position],
             joint_vel=qvel[:, velocity],
             target=target,
             previous_target=previous_target,
-            commands={f.name: np.zeros((len(target), f.size), np.float32) for f in task.contract.command.fields},
-            episode_time=np.zeros(len(target)),
+            commands={f.name: xp.zeros((count, f.size), dtype=xp.float32, device=place) for f in fields},
+            episode_time=xp.zeros(count, dtype=xp.float64, device=place),
             qpos=qpos,
             qvel=qvel,
             derived={name: engine.derived(name) for name in task.derived},

@@ -6,7 +6,10 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.pages.svg import (
+from physai.twin.calibration.replay.curves import curves
+from physai.twin.calibration.replay.replay import ReplayScore
+from physai.twin.model.twin_file import FittedParameter
+from physai.twin.pages.svg import (
     ROW_HEIGHT,
     WIDTH,
     Axis,
@@ -21,9 +24,6 @@ from physai.sim.pages.svg import (
     text,
     ticks,
 )
-from physai.twin.calibration.replay.curves import curves
-from physai.twin.calibration.replay.replay import ReplayScore
-from physai.twin.model.twin_file import FittedParameter
 
 Array = npt.NDArray[np.float64]
 

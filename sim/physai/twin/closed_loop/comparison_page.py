@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.stats.statistics import clopper_pearson
-from physai.sim.pages.style import STYLE
-from physai.sim.pages.svg import WIDTH, Axis, PlotInterval, chart, intervals, line, rectangle, text, ticks
 from physai.twin.closed_loop.closed_loop import ClosedLoopResult
 from physai.twin.closed_loop.compare import MARGIN
 from physai.twin.model.closed_loop_evidence import POWER, TRAJECTORIES, ClosedLoopVerdict
+from physai.twin.pages.style import STYLE
+from physai.twin.pages.svg import WIDTH, Axis, PlotInterval, chart, intervals, line, rectangle, text, ticks
 
 Array = npt.NDArray[np.float64]
 

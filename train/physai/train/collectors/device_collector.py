@@ -11,12 +11,12 @@ from physai.sim.envs.device.capacity import require_capacity
 from physai.sim.envs.device.device_environment import DeviceEnvironment, DeviceStep
 from physai.sim.envs.device.device_rng import base_of, episode_seeds, normal
 from physai.sim.envs.device.graph import Captured
-from physai.sim.envs.device.repeatable import require_repeatable
 from physai.sim.envs.rng import Stream
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import Rollout
 from physai.train.collectors.collector import Learner
 from physai.train.collectors.distributed import Ranks
+from physai.train.collectors.repeatable import require_repeatable
 from physai.train.models.policy_graph import State
 from physai.train.settings.config import TrainConfig
 

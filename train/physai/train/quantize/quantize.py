@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 
 from physai.sdk.base.errors import MissingExtraError
-from physai.sdk.base.files import oserror_as, read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.onnx.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, cross_targets
@@ -289,11 +289,7 @@ def _built_text(built: BuiltEngine) -> str:
 
 
 def _read(path: Path) -> bytes:
-    with oserror_as(QuantiseError, f"{path}: cannot be read"):
-        data = read_plain(path, limit=MAX_POLICY_BYTES)
-    if not len(data) <= MAX_POLICY_BYTES:
-        raise QuantiseError(f"{path}: larger than {MAX_POLICY_BYTES} bytes, the limit for a policy")
-    return data
+    return read_bounded(path, limit=MAX_POLICY_BYTES, error=QuantiseError, hint=", the limit for a policy")
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from physai.sdk.base.errors import CheckpointError
-from physai.sdk.base.files import open_plain, oserror_as, read_plain, write_atomic
+from physai.sdk.base.files import open_plain, oserror_as, read_bounded, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen
 from physai.train.runs.run_config import CONFIG_FILE, RunTaskSource, load_config
@@ -111,7 +111,7 @@ def load_outcome(folder: Path) -> Outcome | None:
     path = folder / OUTCOME_FILE
     if not path.is_file():
         return None
-    return _KIND.parse(Outcome, _read(path, _KIND.max_bytes), source=str(path))
+    return _KIND.parse(Outcome, read_bounded(path, limit=_KIND.max_bytes, error=CheckpointError), source=str(path))
 
 
 def load_summary(folder: Path) -> RunSummary:
@@ -190,11 +190,3 @@ def _progress(path: Path) -> Progress:
         for values_of_column, value in zip(columns.values(), values, strict=True):
             values_of_column.append(value)
     return progress
-
-
-def _read(path: Path, limit: int) -> bytes:
-    with oserror_as(CheckpointError, f"{path}: cannot be read"):
-        data = read_plain(path, limit=limit)
-    if len(data) > limit:
-        raise CheckpointError(f"{path}: more than {limit} bytes")
-    return data

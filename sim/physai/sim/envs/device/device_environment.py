@@ -8,7 +8,6 @@ in a CUDA graph. The draws of an episode's seed are the same bit for bit.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import array_api_compat.torch as xp
 import numpy as np
 import torch
 
@@ -109,7 +108,7 @@ class DeviceEnvironment:
         return round(duration_s / self.step_dt)
 
     def _allocate(self, qpos: Tensor) -> None:
-        n, contract, model = self.num_worlds, self.task.contract, self.engine.model
+        n, contract = self.num_worlds, self.task.contract
 
         def counters() -> Tensor:
             return torch.zeros(n, dtype=torch.int64, device=self.device)
@@ -118,7 +117,7 @@ class DeviceEnvironment:
         joints = tuple(joint for term in contract.action.terms for joint in term.joints)
         self._target = torch.zeros(n, len(joints), dtype=qpos.dtype, device=self.device)
         self._previous_target = torch.zeros_like(self._target)
-        position, velocity = joint_columns(model, contract.robot)
+        position, _ = joint_columns(self.engine.model, contract.robot)
         self._rest_columns = torch.tensor(
             [position.start + column for column in contract.robot.joint_index(joints)], device=self.device
         )
@@ -131,19 +130,12 @@ class DeviceEnvironment:
         self._progress = torch.ones((), dtype=torch.float64, device=self.device)
         push = self.task.push.velocity if self.task.push else ()
         self._push_velocity = torch.tensor(push, dtype=torch.float64, device=self.device)
-        qvel = self.engine.state("qvel")
-        self._view = WorldView(
-            xp=xp,
+        self._view = WorldView.of(
+            self.engine,
+            self.task,
             control_dt=self.step_dt,
-            joint_pos=qpos[:, position],
-            joint_vel=qvel[:, velocity],
             target=self._target,
             previous_target=self._previous_target,
-            commands={field.name: torch.zeros(n, field.size, device=self.device) for field in contract.command.fields},
-            episode_time=torch.zeros(n, dtype=torch.float64, device=self.device),
-            qpos=qpos,
-            qvel=qvel,
-            derived={name: self.engine.derived(name) for name in self.task.derived},
         )
 
     @property

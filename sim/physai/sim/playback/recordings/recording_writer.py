@@ -66,11 +66,12 @@ class RecordingWriter(Closing):
     def _writing(self) -> Generator[None]:
         """Converts OSError, such as a full disk, to RecordingError and closes the file."""
         try:
-            yield
-        except OSError as error:
+            with oserror_as(RecordingError, f"{self._file.name}: cannot write the recording"):
+                yield
+        except RecordingError:
             with suppress(OSError):
                 self._file.close()
-            raise RecordingError(f"{self._file.name}: cannot write the recording: {error.strerror}") from error
+            raise
 
     def add(self, moment: Moment) -> None:
         """Appends the messages of one moment.

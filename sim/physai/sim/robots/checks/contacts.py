@@ -2,7 +2,7 @@
 
 import mujoco
 
-from physai.sim.robots.spec import home_qpos
+from physai.sim.robots.spec import home_qpos, posed
 
 DEEP_M = 1e-3
 """Depth from which two parts count as colliding [m]."""
@@ -10,10 +10,7 @@ DEEP_M = 1e-3
 
 def overlaps(model: mujoco.MjModel) -> set[tuple[str, str]]:
     """Names of the bodies that collide with each other at home, in alphabetical order; not with the world."""
-    data = mujoco.MjData(model)
-    data.qpos[:] = home_qpos(model)
-    mujoco.mj_forward(model, data)
-    return touching(model, data)
+    return touching(model, posed(model, home_qpos(model), mujoco.mj_forward))
 
 
 def touching(model: mujoco.MjModel, data: mujoco.MjData) -> set[tuple[str, str]]:

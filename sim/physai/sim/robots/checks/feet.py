@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from physai.sim.robots.spec import has_floating_base
+from physai.sim.robots.spec import ancestors, has_floating_base, posed
 
 Array = NDArray[np.float64]
 
@@ -62,9 +62,7 @@ def find_feet(model: mujoco.MjModel, qpos: Array) -> tuple[Foot, ...]:
         reaches = dict(zip(legs, _reaches(model, list(legs)), strict=True))
         deepest = max(reaches.values(), default=0.0)
         named = {body: joints for body, joints in legs.items() if reaches[body] > DEEP * deepest}
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
+    data = posed(model, qpos)
     return tuple(_foot(model, data, body, joints) for body, joints in sorted(named.items()))
 
 
@@ -99,9 +97,7 @@ def lowest_point(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> Array
 
 def lowest_touching(model: mujoco.MjModel, qpos: Array) -> float:
     """Returns the height of the lowest point of all shapes that collide [m]; infinity if there are none."""
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
+    data = posed(model, qpos)
     shapes = [geom for body in range(1, model.nbody) for geom in _touching(model, body)]
     return min((float(lowest_point(model, data, geom)[2]) for geom in shapes), default=np.inf)
 
@@ -156,10 +152,9 @@ def _surface(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> Array:
 def _joints(model: mujoco.MjModel, body: int) -> tuple[int, ...]:
     """Joints between a body and the floating base, from the base on."""
     found: list[int] = []
-    while body:
-        first, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
+    for part in ancestors(model, body):
+        first, count = int(model.body_jntadr[part]), int(model.body_jntnum[part])
         found[:0] = [joint for joint in range(first, first + count) if joint > 0]
-        body = int(model.body_parentid[body])
     return tuple(found)
 
 

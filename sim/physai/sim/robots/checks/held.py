@@ -3,6 +3,8 @@
 import mujoco
 import numpy as np
 
+from physai.sim.robots.spec import ancestors
+
 
 def held_by(model: mujoco.MjModel, data: mujoco.MjData, joint: int, actuator: int) -> tuple[str, str]:
     """Cause that keeps a joint from its target after its servo was told to move it, and the way out."""
@@ -20,6 +22,4 @@ def held_by(model: mujoco.MjModel, data: mujoco.MjData, joint: int, actuator: in
 
 
 def _is_below(model: mujoco.MjModel, body: int, root: int) -> bool:
-    while body not in (0, root):
-        body = int(model.body_parentid[body])
-    return body == root
+    return root in ancestors(model, body)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from physai.sdk.base.errors import ModelError
-from physai.sdk.base.files import oserror_as, read_plain
+from physai.sdk.base.files import read_bounded
 
 MAX_FILES = 2000
 """Greatest number of entries, folders included."""
@@ -43,11 +43,7 @@ def read_zip(path: Path) -> bytes:
     Raises:
         ModelError: it cannot be read, or is too large.
     """
-    with oserror_as(ModelError, f"{path}: cannot be read"):
-        data = read_plain(path, limit=MAX_TOTAL_BYTES)
-    if len(data) > MAX_TOTAL_BYTES:
-        raise ModelError(f"{path}: more than {MAX_TOTAL_BYTES} bytes, the maximum for a robot's zip")
-    return data
+    return read_bounded(path, limit=MAX_TOTAL_BYTES, error=ModelError, hint=", the maximum for a robot's zip")
 
 
 def unpack(data: bytes) -> dict[str, bytes]:

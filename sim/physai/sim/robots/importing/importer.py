@@ -39,7 +39,7 @@ from physai.sim.robots.importing.urdf.urdf_repairs import repair
 from physai.sim.robots.importing.wheels import note_wheels
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
-from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, robot_spec
+from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, posed, robot_spec
 
 Array = NDArray[np.float64]
 
@@ -409,8 +409,6 @@ def _write(path: Path, content: bytes) -> None:
 
 def require_still(robot: Robot) -> None:
     """Raises ModelError if the model's state is not finite after a step from home."""
-    data = mujoco.MjData(robot.model)
-    data.qpos[:] = home_qpos(robot.model)
-    mujoco.mj_step(robot.model, data)
+    data = posed(robot.model, home_qpos(robot.model), mujoco.mj_step)
     if not math.isfinite(float(np.abs(data.qvel).sum())):
         raise ModelError(f"{robot.path}: velocities are not finite after one step; check masses and inertia")

@@ -5,7 +5,7 @@ import math
 import mujoco
 import numpy as np
 
-from physai.sim.robots.spec import home_qpos
+from physai.sim.robots.spec import home_qpos, posed
 
 MOTOR_STEP_S = 0.002
 """Greatest physics step of a robot with motors [s]: nothing but its own weight slows it down."""
@@ -19,9 +19,7 @@ def stable_timestep(model: mujoco.MjModel) -> float:
     A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/20 leaves room for
     poses with less inertia.
     """
-    full, data = np.zeros((model.nv, model.nv)), mujoco.MjData(model)
-    data.qpos[:] = home_qpos(model)
-    mujoco.mj_forward(model, data)
+    full, data = np.zeros((model.nv, model.nv)), posed(model, home_qpos(model), mujoco.mj_forward)
     mujoco.mj_fullM(model, data, full)
     fastest = 0.0
     for actuator in range(model.nu):

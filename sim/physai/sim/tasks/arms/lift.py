@@ -13,7 +13,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.terms import ObservationTerm
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
-from physai.sim.robots.spec import chain_joints, joint_actuator
+from physai.sim.robots.spec import ancestors, chain_joints, joint_actuator
 from physai.sim.tasks.arms.arm import TIP
 from physai.sim.tasks.arms.cube_scene import CubeScene
 from physai.sim.tasks.arms.scene_state import SceneState, norm
@@ -38,10 +38,8 @@ def gripper_joints(robot: Robot) -> tuple[str, ...]:
     hand = int(model.jnt_bodyid[arm[-1]])
     found: list[str] = []
     for joint in range(model.njnt):
-        body = int(model.jnt_bodyid[joint])
-        while body > hand:
-            body = int(model.body_parentid[body])
-        if joint not in arm and body == hand and joint_actuator(model, joint) is not None:
+        inside = hand in ancestors(model, int(model.jnt_bodyid[joint]))
+        if joint not in arm and inside and joint_actuator(model, joint) is not None:
             found.append(str(model.joint(joint).name))
     if not found:
         raise TaskError(

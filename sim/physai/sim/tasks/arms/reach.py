@@ -11,7 +11,7 @@ from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.terms import CommandField, ObservationTerm
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
-from physai.sim.robots.spec import chain_joints
+from physai.sim.robots.spec import chain_joints, posed
 from physai.sim.tasks import rotations
 from physai.sim.tasks.arms.arm import (
     CONTROL_DT,
@@ -25,6 +25,7 @@ from physai.sim.tasks.arms.arm import (
     start_spread,
 )
 from physai.sim.tasks.arms.reach_targets import COMMAND, Targets, box, reachable
+from physai.sim.tasks.arms.scene_state import norm
 from physai.sim.tasks.arms.workspace import base_body, sampled_workspace
 from physai.sim.tasks.common import compiled, joint_vel_squared, once, overspeed, target_rate_squared
 from physai.sim.tasks.constant import Constant
@@ -58,8 +59,7 @@ class PoseError:
             raise TaskError(f"the model has no site named {site_name!r}; a reach task needs one at the end effector")
         self._body = int(model.site_bodyid[self._site])
         self._quat = Constant(np.array(model.site_quat[self._site])[None])
-        data, base = mujoco.MjData(model), base_body(model, self._site)
-        mujoco.mj_kinematics(model, data)
+        data, base = posed(model, model.qpos0), base_body(model, self._site)
         # The engine's poses are in the world, where the base of a fixed robot may stand anywhere and be turned.
         self._origin = Constant(np.array(data.xpos[base])[None])
         self._base_quat = Constant(np.array(data.xquat[base])[None])
@@ -75,7 +75,7 @@ class PoseError:
 
     def distance(self, view: WorldView) -> Array:
         """Distance to the target [m]."""
-        return once(view, "distance", lambda v: _norm(self.position(v), v.xp))
+        return once(view, "distance", lambda v: norm(self.position(v), v.xp))
 
     def angle(self, view: WorldView) -> Array:
         """Angle to the target orientation [rad], from 0 to π."""
@@ -92,7 +92,7 @@ class PoseError:
 
     def _angle(self, view: WorldView) -> Array:
         # Rounding may bring the sine slightly above 1, where arcsin is NaN.
-        half_sine = 0.5 * _norm(self.rotation(view), view.xp)
+        half_sine = 0.5 * norm(self.rotation(view), view.xp)
         return 2.0 * view.xp.arcsin(view.xp.clip(half_sine, 0.0, 1.0))
 
 
@@ -110,8 +110,7 @@ class Clearance:
         """
         self._site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, site_name)
         self._bodies = Constant([int(model.jnt_bodyid[model.joint(name).id]) for name in joints])
-        data = mujoco.MjData(model)
-        mujoco.mj_kinematics(model, data)
+        data = posed(model, model.qpos0)
         self._plane = float(data.xpos[base_body(model, self._site), 2]) + min(0.0, lowest_target)
 
     def lack(self, view: WorldView) -> Array:
@@ -123,10 +122,6 @@ class Clearance:
         joints = xp.min(xp.take(positions, self._bodies.like(positions), axis=1)[:, :, 2], axis=1)
         height = xp.minimum(joints, view.derived["site_xpos"][:, self._site, 2]) - self._plane
         return xp.clip(CLEARANCE_M - height, 0.0, None)
-
-
-def _norm(vectors: Array, xp: Any) -> Array:
-    return xp.sqrt(xp.vecdot(vectors, vectors))
 
 
 def _critic(error: PoseError, home: Sequence[float], driven: Sequence[int]) -> Any:
@@ -148,7 +143,7 @@ def _critic(error: PoseError, home: Sequence[float], driven: Sequence[int]) -> A
                 position,
                 rotation,
                 error.distance(view)[:, None],
-                _norm(rotation, view.xp)[:, None],
+                norm(rotation, view.xp)[:, None],
             ],
             axis=1,
         )

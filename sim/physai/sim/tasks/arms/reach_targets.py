@@ -1,6 +1,5 @@
 """Targets of a reach task: poses in a box, or poses that the arm is known to reach."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from array_api_compat import array_namespace
@@ -33,14 +32,24 @@ def box(
     facing: tuple[float, float, float],
     tilt: tuple[float, float, float],
 ) -> Targets:
-    """Targets in a box; see `pose_command`."""
+    """Target poses uniform in a box.
+
+    Args:
+        centre: middle of the box in the base frame [m].
+        half_size: half edges of the box [m].
+        facing: orientation in the middle as rotations about fixed x, y, z [rad].
+        tilt: greatest deviation from it about each axis [rad].
+    """
     (x, y, z), (width, depth, height) = centre, half_size
-    return Targets(
-        draw=pose_command(centre, half_size, facing, tilt),
-        draws=6,
-        lower=(x - width, y - depth, z - height),
-        upper=(x + width, y + depth, z + height),
-    )
+    middle, size = Constant([*centre, *facing]), Constant([*half_size, *tilt])
+
+    def draw_pose(draw: Uniforms) -> dict[str, Array]:
+        xp = array_namespace(draw)
+        pose = middle.like(draw) + (2.0 * draw - 1.0) * size.like(draw)
+        return {COMMAND: xp.concatenate([pose[:, :3], rotations.from_euler_xyz(pose[:, 3:], xp)], axis=1)}
+
+    lower, upper = (x - width, y - depth, z - height), (x + width, y + depth, z + height)
+    return Targets(draw=draw_pose, draws=6, lower=lower, upper=upper)
 
 
 def reachable(workspace: Workspace) -> Targets:
@@ -53,24 +62,3 @@ def reachable(workspace: Workspace) -> Targets:
         return {COMMAND: xp.take(poses.like(draw), number, axis=0)}
 
     return Targets(draw=draw_pose, draws=1, lower=workspace.lower, upper=workspace.upper)
-
-
-def pose_command(
-    centre: Sequence[float], half_size: Sequence[float], facing: Sequence[float], tilt: Sequence[float]
-) -> CommandFunction:
-    """Target poses uniform in a box.
-
-    Args:
-        centre: middle of the box in the base frame [m].
-        half_size: half edges of the box [m].
-        facing: orientation in the middle as rotations about fixed x, y, z [rad].
-        tilt: greatest deviation from it about each axis [rad].
-    """
-    middle, size = Constant([*centre, *facing]), Constant([*half_size, *tilt])
-
-    def draw_pose(draw: Uniforms) -> dict[str, Array]:
-        xp = array_namespace(draw)
-        pose = middle.like(draw) + (2.0 * draw - 1.0) * size.like(draw)
-        return {COMMAND: xp.concatenate([pose[:, :3], rotations.from_euler_xyz(pose[:, 3:], xp)], axis=1)}
-
-    return draw_pose

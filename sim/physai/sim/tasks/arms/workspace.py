@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sdk.base.errors import TaskError
-from physai.sim.robots.spec import chain_joints, has_floating_base, home_qpos
+from physai.sim.robots.spec import ancestors, chain_joints, has_floating_base, home_qpos
 
 Array = NDArray[np.float64]
 
@@ -95,9 +95,7 @@ def _ranges(model: Any, joints: list[int], home: Array, spread: float) -> tuple[
 
 def base_body(model: Any, site: int) -> int:
     """The body whose frame is the base frame of a contract's chain; see `kinematic_chain`."""
-    body = int(model.site_bodyid[site])
-    while int(model.body_parentid[body]):
-        body = int(model.body_parentid[body])
+    body = [0, *ancestors(model, int(model.site_bodyid[site]))][-1]
     return 0 if int(model.body_jntnum[body]) else body
 
 

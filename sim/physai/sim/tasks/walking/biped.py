@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, home_qpos
 from physai.sim.robots.checks.feet import Foot
+from physai.sim.robots.spec import posed
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.task import ResetFunction, RewardTerm, Term, Uniforms, WorldView
 from physai.sim.tasks.walking.legged import Legged, commanded
@@ -61,9 +62,7 @@ def mid_step(robot: Robot, feet: tuple[Foot, ...], begin: ResetFunction) -> Rese
     y sqrt(g / z) at a distance y to the side of it and a height z above (Kajita et al. 2001). Needs three more uniform
     numbers than `begin`, the last three.
     """
-    data = mujoco.MjData(robot.model)
-    data.qpos[:] = home_qpos(robot.model)
-    mujoco.mj_kinematics(robot.model, data)
+    data = posed(robot.model, home_qpos(robot.model))
     mujoco.mj_comPos(robot.model, data)
     height, centre = float(data.subtree_com[0, 2]), float(data.subtree_com[0, 1])
     aside = [float((data.xpos[foot.body] + data.xmat[foot.body].reshape(3, 3) @ foot.point)[1]) for foot in feet]
@@ -139,9 +138,7 @@ def posture(robot: Robot, body: Legged, feet: tuple[Foot, ...]) -> Term:
 
 def bending(robot: Robot, feet: tuple[Foot, ...]) -> list[bool]:
     """For each commanded joint whether it turns about an axis to the side at home."""
-    data = mujoco.MjData(robot.model)
-    data.qpos[:] = home_qpos(robot.model)
-    mujoco.mj_kinematics(robot.model, data)
+    data = posed(robot.model, home_qpos(robot.model))
     joints = [robot.model.joint(joint.name).id for joint in commanded(robot, feet)]
     return [bool(np.abs(data.xaxis[joint, 1]) > LATERAL) for joint in joints]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.pose.posture import bent_home
 from physai.sim.robots.importing.pose.stance import standing_pose
-from physai.sim.robots.spec import TIP_SITE, chain_joints, has_floating_base, home_qpos, joint_ids
+from physai.sim.robots.spec import TIP_SITE, chain_joints, has_floating_base, home_qpos, joint_ids, posed
 
 Array = NDArray[np.float64]
 
@@ -61,9 +61,7 @@ def controls_at_home(model: mujoco.MjModel) -> list[float]:
 
     A servo's force is gain · control + bias_0 + bias_1 · length, in the units of its control.
     """
-    data = mujoco.MjData(model)
-    data.qpos[:] = home_qpos(model)
-    mujoco.mj_fwdPosition(model, data)
+    data = posed(model, home_qpos(model), mujoco.mj_fwdPosition)
     controls = np.zeros(model.nu)
     for row in range(model.nu):
         gain, (offset, slope) = float(model.actuator_gainprm[row, 0]), model.actuator_biasprm[row, :2]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from physai.sim.robots.checks.feet import Foot, find_feet
+from physai.sim.robots.spec import posed
 
 Array = NDArray[np.float64]
 
@@ -75,9 +76,7 @@ def toppling_stiffness(model: mujoco.MjModel, qpos: Array) -> dict[int, float]:
     feet = find_feet(model, qpos)
     if len(feet) != 2:
         return {}
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
+    data = posed(model, qpos)
     mujoco.mj_comPos(model, data)
     weight, centre = 9.81 * float(model.body_subtreemass[0]), float(data.subtree_com[0, 2])
     stiffness: dict[int, float] = {}
@@ -92,9 +91,7 @@ def _off_balance(model: mujoco.MjModel, qpos: Array, feet: tuple[Foot, ...]) -> 
 
     Ankles that are s times as stiff as gravity let a lever d of the centre of mass grow to d s / (s - 1).
     """
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
+    data = posed(model, qpos)
     mujoco.mj_comPos(model, data)
     ankle = float(np.mean([data.xanchor[foot.joints[-1], 0] for foot in feet]))
     middle = float(np.mean([_point(data, foot)[0] for foot in feet]))
@@ -105,10 +102,8 @@ def _off_balance(model: mujoco.MjModel, qpos: Array, feet: tuple[Foot, ...]) -> 
 def _solved(model: mujoco.MjModel, foot: Foot, *, height: float, ahead: float, flat: bool) -> Array | None:
     """Positions of a leg's joints; None if its foot does not get to its place, so far `ahead` of the hip [m]."""
     joints = list(foot.joints)
-    data, columns = mujoco.MjData(model), model.jnt_qposadr[joints]
+    data, columns = posed(model, model.qpos0), model.jnt_qposadr[joints]
     lower, upper = _limits(model, joints)
-    data.qpos[:] = model.qpos0
-    mujoco.mj_kinematics(model, data)
     hip = np.array(data.xanchor[joints[0]])
     rest, level = np.clip(data.qpos[columns], lower, upper), np.array(data.xmat[foot.body])
     place = np.array([hip[0] + ahead, _point(data, foot)[1], hip[2] - height])

@@ -13,12 +13,12 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import DeviceError
+from physai.service.view.counterexample import RecordedPlayer
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import draw
 from physai.sim.playback.moment import Moment
 from physai.sim.playback.picture_subject import Scene, framing, markers_of
 from physai.sim.playback.player import EpisodePlayer
-from physai.sim.playback.recordings.counterexample import RecordedPlayer
 from physai.sim.playback.rendering import free_camera, missing_floor
 from physai.sim.robots.spec import has_floating_base, home_qpos
 
