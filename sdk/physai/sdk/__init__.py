@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from physai.sdk.base.errors import ContractMismatchError as ContractMismatchError
     from physai.sdk.base.errors import MissingExtraError as MissingExtraError
     from physai.sdk.base.errors import PhysaiError as PhysaiError
+    from physai.sdk.base.service import Service as Service
     from physai.sdk.bundle.manifest import Bundle as Bundle
     from physai.sdk.bundle.manifest import read_bundle as read_bundle
+    from physai.sdk.bundle.registered import push_bundle as push_bundle
     from physai.sdk.contract.contract_diff import diff as diff
     from physai.sdk.contract.contract_diff import require_same as require_same
     from physai.sdk.contract.io import load_contract as load_contract
@@ -43,6 +45,15 @@ if TYPE_CHECKING:
     from physai.sdk.safety import GuardResult as GuardResult
     from physai.sdk.safety import GuardState as GuardState
     from physai.sdk.safety import guard_limits as guard_limits
+    from physai.sdk.signing.ed25519 import PublicKey as PublicKey
+    from physai.sdk.signing.ed25519 import SigningKey as SigningKey
+    from physai.sdk.signing.files.bundles import BundleFile as BundleFile
+    from physai.sdk.signing.files.bundles import pack_bundle as pack_bundle
+    from physai.sdk.signing.files.bundles import sign_as_publisher as sign_as_publisher
+    from physai.sdk.signing.files.bundles import sign_as_validator as sign_as_validator
+    from physai.sdk.signing.files.bundles import verify_bundle as verify_bundle
+    from physai.sdk.signing.files.rederivation import VerdictTerms as VerdictTerms
+    from physai.sdk.signing.files.user_keys import load_key as load_key
     from physai.sdk.signing.trust_file import SignedTrust as SignedTrust
     from physai.sdk.signing.trust_store import TrustStore as TrustStore
     from physai.sdk.signing.verify import VerificationError as VerificationError
@@ -61,6 +72,7 @@ __all__ = [
     "ActionSpec",
     "ActionTerm",
     "Bundle",
+    "BundleFile",
     "CommandField",
     "CommandSpec",
     "ContractError",
@@ -78,18 +90,22 @@ __all__ = [
     "PhysaiError",
     "PolicyContract",
     "PolicyDevice",
+    "PublicKey",
     "Requirements",
     "RobotEndpoint",
     "RobotSpec",
     "SafetyEnvelope",
     "Sample",
+    "Service",
     "SignedTrust",
+    "SigningKey",
     "TimingSpec",
     "Transport",
     "TransportError",
     "TrustStore",
     "Verdict",
     "VerdictOutcome",
+    "VerdictTerms",
     "VerificationError",
     "Verified",
     "diff",
@@ -97,12 +113,18 @@ __all__ = [
     "empty_sample",
     "guard_limits",
     "load_contract",
+    "load_key",
     "load_verdict",
+    "pack_bundle",
+    "push_bundle",
     "read_bundle",
     "require_same",
     "required_fields",
     "save_contract",
+    "sign_as_publisher",
+    "sign_as_validator",
     "verify",
+    "verify_bundle",
 ]
 
 __getattr__ = lazy_exports(__name__)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What the type of a parameter does not say about its place on the command line; stands in `Annotated`."""
+    """A parameter's place on the command line, as far as its type does not tell it; stands in `Annotated`."""
 
     flags: tuple[str, ...] = ()
     """Flags, such as `-o`; the long one is made from the parameter's name unless one is here."""

@@ -14,14 +14,14 @@ from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
 from physai.sdk.cli.parser import Parser
-from physai.sdk.cli.shared import rederivation as verdicts
-from physai.sdk.cli.shared.signed_evidence import trusted_validators
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import load_verdict, save_verdict, utc_text
 from physai.sdk.signing.ed25519 import load_private_key
 from physai.sdk.signing.evidence import vouched_origin
 from physai.sdk.signing.exam import JOURNAL_FILE, ExamSubject, open_exam
+from physai.sdk.signing.files import rederivation as verdicts
+from physai.sdk.signing.files.user_keys import trusted_validators
 from physai.sdk.signing.trust_file import SignedTrust
 
 Workshop = Any

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from physai.sdk.base.terminal import printable
-from physai.sdk.cli.shared.key_files import KEYS_SHOWN, key_folder, load_key, utc_option
+from physai.sdk.cli.shared.key_files import KEYS_SHOWN, key_folder, load_key
 from physai.sdk.cli.shared.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.signing.files.bundles import utc_time
 
 
 def add_time_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +47,7 @@ def sign_time_file(arguments: argparse.Namespace) -> int:
     role = "validator" if arguments.replaces is None else "owner"
     files: list[Path] = arguments.key or [key_folder() / f"{role}{PRIVATE_SUFFIX}"]
     keys = [load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file)) for file in files]
-    replaces = None if arguments.replaces is None else utc_option("--replaces", arguments.replaces)
+    replaces = None if arguments.replaces is None else utc_time("--replaces", arguments.replaces)
     now, corrections = datetime.now(UTC), arguments.corrections
     statement = sign_time(keys, arguments.robot, now, replaces=replaces, corrections=corrections)
     try:
