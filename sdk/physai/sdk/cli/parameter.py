@@ -47,7 +47,7 @@ class Parameter:
         """Whether the user gave it, or one of its fields; a dataclass without a default is always built."""
         if self.option.flatten:
             return self.required or any(field.is_given(given) for field in self.fields)
-        return self.name in given
+        return given.get(self.name) is not None
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """The value of the parameter.
@@ -105,7 +105,8 @@ class Parameter:
         elif self.option.bare is not None:
             settings |= {"nargs": "?", "const": self.option.bare}
         elif self.name not in self.flags and not self.required:
-            settings["nargs"] = "?"
+            # argparse would convert argparse.SUPPRESS to the word's type.
+            settings |= {"nargs": "?", "default": None}
         return settings
 
     def _metavar(self) -> str:
@@ -180,15 +181,15 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 def _kind_of(annotation: Any, names: dict[str, Any]) -> _Kind | None:
     """The first arm of an annotation that the command line knows; None if there is none."""
+    node = ast.parse(annotation, mode="eval").body if isinstance(annotation, str) else None
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
+        # As text: evaluated, equal unions would be one object, with the arms in the order of the first.
+        first, *words = map(ast.unparse, node.slice.elts)
+        return _annotated(first, [eval(word, names) for word in words], names)
     for arm in _arms(annotation, names):
         origin, inner = typing.get_origin(arm), typing.get_args(arm)
         if origin is Annotated:
-            option = next((word for word in inner[1:] if isinstance(word, Option)), Option())
-            if option.flatten:
-                made = next(one for one in _arms(inner[0], names) if dataclasses.is_dataclass(one))
-                return _Kind(made, option=option)
-            kind = _kind_of(inner[0], names)
-            return None if kind is None else dataclasses.replace(kind, option=option)
+            return _annotated(inner[0], inner[1:], names)
         if arm in _SCALARS or origin is Literal:
             return _Kind(arm)
         if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
@@ -198,6 +199,15 @@ def _kind_of(annotation: Any, names: dict[str, Any]) -> _Kind | None:
             if element is not None:
                 return dataclasses.replace(element, many=True)
     return None
+
+
+def _annotated(annotation: Any, words: Sequence[Any], names: dict[str, Any]) -> _Kind | None:
+    option = next((word for word in words if isinstance(word, Option)), Option())
+    if option.flatten:
+        made = next(one for one in _arms(annotation, names) if dataclasses.is_dataclass(one))
+        return _Kind(made, option=option)
+    kind = _kind_of(annotation, names)
+    return None if kind is None else dataclasses.replace(kind, option=option)
 
 
 def _arms(annotation: Any, names: dict[str, Any]) -> Iterator[Any]:

@@ -159,3 +159,37 @@ def test_a_noun_has_verbs_and_their_old_names() -> None:
     assert told.getvalue() == "note: roast is now bake\n"
     with pytest.raises(PhysaiError, match="did you mean bake"):
         run(kitchen, "bale", "c", "l")
+
+
+@verb(summary="eat")
+def eat_verb(
+    plate: Annotated[Path | None, Option(word=True)] = None,
+    sides: Annotated[Sequence[str], Option(word=True)] = ("salt",),
+) -> int:
+    """Eat."""
+    SEEN.clear()
+    SEEN.update(plate=plate, sides=sides)
+    return 0
+
+
+def test_words_that_are_left_out_have_their_defaults() -> None:
+    run(eat_verb)
+    assert SEEN == {"plate": None, "sides": ("salt",)}
+    run(eat_verb, "blue", "peas", "rice")
+    assert {"plate": Path("blue"), "sides": ("peas", "rice")} == SEEN
+
+
+@verb(summary="serve")
+def serve_verb(
+    first: Annotated[Path | str, Option(metavar="DISH")],
+    second: Annotated[str | Path | Recipe, Option(metavar="DISH")],
+) -> int:
+    """Serve."""
+    SEEN.clear()
+    SEEN.update(first=first, second=second)
+    return 0
+
+
+def test_the_first_arm_counts_though_the_unions_are_equal() -> None:
+    run(serve_verb, "./pie", "./pie")
+    assert {"first": Path("pie"), "second": "./pie"} == SEEN
