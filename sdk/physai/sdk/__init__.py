@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from physai.sdk.contract.terms import ObservationSpec as ObservationSpec
     from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
+    from physai.sdk.evidence.latency import LatencyEvidence as LatencyEvidence
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.requirements import Requirements as Requirements
     from physai.sdk.evidence.verdict import GateResult as GateResult
@@ -53,6 +54,14 @@ if TYPE_CHECKING:
     from physai.sdk.signing.files.bundles import sign_as_validator as sign_as_validator
     from physai.sdk.signing.files.bundles import verify_bundle as verify_bundle
     from physai.sdk.signing.files.rederivation import VerdictTerms as VerdictTerms
+    from physai.sdk.signing.files.statements import sign_ticks as sign_ticks
+    from physai.sdk.signing.files.statements import state_time as state_time
+    from physai.sdk.signing.files.trust_changes import TrustFile as TrustFile
+    from physai.sdk.signing.files.trust_changes import change_trust as change_trust
+    from physai.sdk.signing.files.trust_changes import make_keys as make_keys
+    from physai.sdk.signing.files.trust_changes import revoke_key as revoke_key
+    from physai.sdk.signing.files.trust_changes import rotate_key as rotate_key
+    from physai.sdk.signing.files.trust_changes import sign_trust as sign_trust
     from physai.sdk.signing.files.user_keys import load_key as load_key
     from physai.sdk.signing.trust_file import SignedTrust as SignedTrust
     from physai.sdk.signing.trust_store import TrustStore as TrustStore
@@ -83,6 +92,7 @@ __all__ = [
     "GuardState",
     "JointCommand",
     "JointSpec",
+    "LatencyEvidence",
     "MissingExtraError",
     "ObservationSpec",
     "ObservationTerm",
@@ -102,12 +112,14 @@ __all__ = [
     "TimingSpec",
     "Transport",
     "TransportError",
+    "TrustFile",
     "TrustStore",
     "Verdict",
     "VerdictOutcome",
     "VerdictTerms",
     "VerificationError",
     "Verified",
+    "change_trust",
     "diff",
     "empty_command",
     "empty_sample",
@@ -115,14 +127,20 @@ __all__ = [
     "load_contract",
     "load_key",
     "load_verdict",
+    "make_keys",
     "pack_bundle",
     "push_bundle",
     "read_bundle",
     "require_same",
     "required_fields",
+    "revoke_key",
+    "rotate_key",
     "save_contract",
     "sign_as_publisher",
     "sign_as_validator",
+    "sign_ticks",
+    "sign_trust",
+    "state_time",
     "verify",
     "verify_bundle",
 ]

@@ -52,7 +52,7 @@ def test_ticks_are_signed_by_who_measured_them(say: Say, tmp_path: Path) -> None
         policy_sha256="a" * 64, contract_fingerprint="b" * 64, origin=of, device="bench", runtime="none", tick_s=(0.1,)
     )
     save_evidence(ticks, tmp_path / "latency.json")
-    with pytest.raises(PhysaiError, match=r"validator.key: cannot be read"):
+    with pytest.raises(PhysaiError, match=r"validator.key: no such key; make keys"):
         say("keys", "ticks", "latency.json")
     say("keys", "init")
     with pytest.raises(PhysaiError, match="is a publisher's key, but a validator's key is needed"):
