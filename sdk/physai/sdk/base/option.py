@@ -25,3 +25,5 @@ class Option:
     choices: tuple[str, ...] | None = None
     flatten: bool = False
     """The parameter is a dataclass, whose fields become options."""
+    hidden: bool = False
+    """The command line does not have the parameter."""

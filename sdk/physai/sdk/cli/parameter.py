@@ -132,7 +132,7 @@ def parameters_of(function: Callable[..., Any], texts: Mapping[str, str], *, ski
     names = getattr(inspect.unwrap(function), "__globals__", {}) if not isinstance(function, type) else _names(function)
     for parameter in list(inspect.signature(function).parameters.values())[skip:]:
         kind = _kind_of(parameter.annotation, names)
-        if kind is not None:
+        if kind is not None and not kind.option.hidden:
             found.append((parameter, kind))
     flags = {
         parameter.name: next((flag for flag in kind.option.flags if flag.startswith("--")), _flag(parameter, kind))

@@ -49,6 +49,7 @@ def bake(
     server: Annotated[str | None, Option(bare="auto")] = None,
     cold: Annotated[bool, Option(exclusive="heat")] = False,
     warm: Annotated[bool, Option(exclusive="heat")] = False,
+    secret: Annotated[bool, Option(hidden=True)] = False,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Bake a cake.
@@ -124,6 +125,7 @@ def test_old_spellings_work_and_name_the_new_one() -> None:
         (["c", "l", "--eggs", "x"], "whole number"),
         (["c", "l", "--rest-s", "nan"], "finite"),
         (["c", "l", "--tell", "x"], "no option --tell"),
+        (["c", "l", "--secret"], "no option --secret"),
         (["c", "l", "--set", "x"], "KEY=VALUE"),
         (["c", "l", "--cold", "--warm"], "not allowed with"),
     ],
