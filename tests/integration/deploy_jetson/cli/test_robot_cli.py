@@ -1,6 +1,5 @@
 """`physai robot`: every action once, and what it says."""
 
-import argparse
 import io
 import json
 import signal
@@ -17,9 +16,9 @@ from tests.harness.fixtures.sample import ROBOT, quick_clock, sample_policy
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.cli import robot as cli
-from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
+from physai.deploy_jetson.cli.robot import command
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.robot_tree import ROOT_VARIABLE, RobotTree
 from physai.deploy_jetson.update.slots.health import HealthWriter, health_path
 from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
@@ -45,12 +44,12 @@ def rooted(site: Site, monkeypatch: pytest.MonkeyPatch, now: datetime) -> Site:
     monkeypatch.setenv(ROOT_VARIABLE, str(site.agent.root))
     limits = HealthLimits(window_s=1.0, alive_timeout_s=60.0)
     site.agent.setup(RobotIdentity(robot=ROBOT), limits=limits)
-    make = cli._agent  # pyright: ignore[reportPrivateUsage]
+    make = RobotTree.agent
 
-    def with_still_clocks(arguments: argparse.Namespace) -> UpdateAgent:
-        return replace(make(arguments), clock=lambda: now, tick_clock_ns=quick_clock)
+    def with_still_clocks(tree: RobotTree, **options: Any) -> UpdateAgent:
+        return replace(make(tree, **options), clock=lambda: now, tick_clock_ns=quick_clock)
 
-    monkeypatch.setattr(cli, "_agent", with_still_clocks)
+    monkeypatch.setattr(RobotTree, "agent", with_still_clocks)
     return site
 
 
@@ -172,7 +171,7 @@ def test_setup_and_doctor(
     assert record(capsys)["checks"][0]["name"] == "tree"
     trust = folder / "trust.json"
     rooted.workshop.signed().save(trust)
-    assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--window", "5") == 0
+    assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--health-window-s", "5") == 0
     assert capsys.readouterr().out == f"{root} is ready for pendulum\n"
     path = folder / "first.physai"
     path.write_bytes(rooted.bundles[1])
@@ -190,14 +189,16 @@ def test_setup_and_doctor(
     ("words", "reason"),
     [
         (("setup", "--robot", "a b"), "robot: String should match"),
-        (("setup", "--robot", ROBOT, "--window", "-1"), "window_s"),
+        (("setup", "--robot", ROBOT, "--health-window-s", "-1"), "window_s"),
         (("install", "/nowhere/at/all"), "cannot be read"),
         (("install", "--recipe", "/nowhere/at/all"), "cannot be read"),
+        (("install",), "name one source: a bundle file, or --recipe FILE"),
+        (("install", "x", "--recipe", "y"), "not allowed with"),
         (("install", "x", "--backend", "tensorrtt"), "did you mean tensorrt"),
         *(((*words, "--root", "/nowhere/at/all"), "/nowhere/at/all: no such folder; create it") for words in ON_A_ROOT),
-        (("status", "--wait", "nan"), "argument --wait: expected a finite number, got .nan."),
-        (("receive", "--wait", "inf"), "argument --wait: expected a finite number, got .inf."),
-        (("watch", "--wait", "-1"), r"--wait must lie in 0 … 86400 s, got -1"),
+        (("status", "--wait-s", "nan"), "argument --wait-s: expected a finite number, got .nan."),
+        (("receive", "--wait", "inf"), "argument --wait-s: expected a finite number, got .inf."),
+        (("watch", "--wait-s", "-1"), r"--wait-s must lie in 0 … 86400 s, got -1"),
         (("fly",), "fly"),
     ],
 )
