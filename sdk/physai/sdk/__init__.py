@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from physai.sdk.base.errors import ContractMismatchError as ContractMismatchError
     from physai.sdk.base.errors import MissingExtraError as MissingExtraError
     from physai.sdk.base.errors import PhysaiError as PhysaiError
+    from physai.sdk.base.process.machine import MachineReport as MachineReport
+    from physai.sdk.base.process.machine import inspect_machine as inspect_machine
     from physai.sdk.base.service import Service as Service
     from physai.sdk.bundle.manifest import Bundle as Bundle
     from physai.sdk.bundle.manifest import read_bundle as read_bundle
@@ -93,6 +95,7 @@ __all__ = [
     "JointCommand",
     "JointSpec",
     "LatencyEvidence",
+    "MachineReport",
     "MissingExtraError",
     "ObservationSpec",
     "ObservationTerm",
@@ -124,6 +127,7 @@ __all__ = [
     "empty_command",
     "empty_sample",
     "guard_limits",
+    "inspect_machine",
     "load_contract",
     "load_key",
     "load_verdict",
