@@ -16,14 +16,31 @@ from tests.harness.fixtures.sample import ROBOT, quick_clock, sample_policy
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
+from physai.deploy_jetson import (
+    RobotTree,
+    activate,
+    collect_garbage,
+    commit,
+    examine_robot,
+    install,
+    measure_ticks,
+    missing_members,
+    recover,
+    robot_status,
+    robot_time,
+    rollback,
+    set_up_robot,
+    watch_trials,
+)
 from physai.deploy_jetson.cli.robot import command
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
-from physai.deploy_jetson.update.robot_tree import ROOT_VARIABLE, RobotTree
+from physai.deploy_jetson.update.robot_tree import ROOT_VARIABLE
 from physai.deploy_jetson.update.slots.health import HealthWriter, health_path
 from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.parser import Parser
+from physai.sdk.evidence.latency import load_evidence
 
 ON_A_ROOT = (
     *(("status",), ("run",), ("top",), ("command", "hold"), ("commit",), ("rollback",), ("gc",), ("time",)),
@@ -253,3 +270,45 @@ def test_commit_of_what_is_healthy(rooted: Site, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert robot("commit", "--json") == 0
     assert record(capsys) == {"version": 2, "slot": "b", "reason": "100 ticks, 0 missed, no fault"}
+
+
+def test_each_procedure_is_one_call(
+    rooted: Site, bundle_file: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = rooted.agent.root
+    stages: list[str] = []
+    result = install(bundle_file, tree=root, progress=lambda stage, share: stages.append(stage))
+    assert (result.slot, result.active, stages[0], stages[-1]) == ("a", False, "verify", "seal")
+    assert activate(tree=RobotTree(root=root)).version == 1
+    with pytest.raises(PhysaiError, match="not committed, watching"):
+        commit(tree=root)
+    assert commit(now=True, tree=root).slot == "a"
+    again = install(rooted.bundles[2], activate=True, tree=root)
+    assert (again.slot, again.active, again.activated) == ("b", True, True)
+    assert vars(rollback(reason="it limps", tree=root)) == {"version": 2, "slot": "a", "reason": "it limps"}
+    status = robot_status(tree=root)
+    assert status.active is not None
+    assert (status.floor, status.active.version) == (1, 1)
+    assert (watch_trials(once=True, tree=root).end, recover(tree=root)) == ("none", ())
+    assert robot_time(tree=root).corrections == 0
+    assert collect_garbage(idle=True, tree=root) > len(rooted.bundles[2])
+    assert missing_members(["a" * 64], tree=root) == ["a" * 64]
+    new = set_up_robot(robot=ROBOT, joints=["pivot"], trust=rooted.workshop.signed(), tree=folder / "other")
+    assert {check.name for check in examine_robot(tree=new)} >= {"tree", "state"}
+    with pytest.raises(PhysaiError, match="create it with `physai robot setup`"):
+        robot_status(tree=folder / "none")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_ticks_are_measured_in_one_call(rooted: Site, folder: Path) -> None:
+    members = read_bundle(rooted.bundles[1]).members
+    for name in ("policy.onnx", "golden.npz"):
+        (folder / name).write_bytes(members[name])
+    done: list[int] = []
+    out = folder / "ticks.json"
+    measured = measure_ticks(folder / "policy.onnx", out=out, ticks=300, tree=rooted.agent.root, progress=done.append)
+    assert len(measured.evidence.tick_s) == 300
+    assert load_evidence(out) == measured.evidence
+    assert (measured.evidence.origin.robot, done[0]) == (ROBOT, 0)
+    assert robot("measure", str(folder / "policy.onnx"), "--output", str(out), "--ticks", "10") == 0
+    assert len(load_evidence(out).tick_s) == 10
