@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from physai.sdk.base.option import Option
+from physai.sdk.base.option import Option as Option
 from physai.sdk.cli.docstring import argument_texts, help_text
 from physai.sdk.cli.parser import Parser, key_values
 
