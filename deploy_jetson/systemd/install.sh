@@ -12,7 +12,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 destination=${DESTDIR:-}
-receive='/opt/physai/bin/physai robot receive --root /var/lib/physai --config /etc/physai'
+receive='/opt/physai/bin/physai robot receive --root /var/lib/physai --config-root /etc/physai'
 robot='' trust='' login='' package='physai-sdk[robot]'
 
 usage() {
@@ -81,7 +81,7 @@ ln -sfn /opt/physai/bin/physai "$destination/usr/local/bin/physai"
 
 root=$destination/var/lib/physai
 if [ -n "$destination" ]; then install -d "$root"; else install -d -o physai -g physai -m 0755 "$root"; fi
-setup=("$environment/bin/physai" robot setup --root "$root" --config "$destination/etc/physai")
+setup=("$environment/bin/physai" robot setup --root "$root" --config-root "$destination/etc/physai")
 "${setup[@]}" --robot "$robot" --trust "$trust" "$@"
 # Locations used by older installations.
 rm -f "$root/robot" "$root/limits" "$root/trust.json"

@@ -105,7 +105,7 @@ def test_a_refused_first_configuration_drives_nothing_later(world: RosWorld, slo
 def test_the_launch_ends_a_trial(world: RosWorld, slots: Slots, prefix: Path) -> None:
     """Committed, or rolled back on a machine so busy that the policy could not show itself; both end it."""
     made, root = slots("ur10e-reach", "ur10e"), world.folder / "slots"
-    patient = ("--window", "2", "--max-interventions", "1000000", "--max-missed", "1")
+    patient = ("--health-window-s", "2", "--max-interventions", "1000000", "--max-missed", "1")
     keys, bundle = made.parent / "keys", made.parent / "policy.physai"
     physai("robot", "setup", "--root", str(root), "--robot", "ur10e", "--trust", str(keys / "trust.json"), *patient)
     physai("robot", "install", str(bundle), "--root", str(root), "--activate", "--unsafe-no-verdict")

@@ -1,25 +1,29 @@
 """`physai robot run` as a function."""
 
+from __future__ import annotations
+
+import math
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
-from physai.deploy_jetson.runtime.loop.loop import LoopEnd
-from physai.deploy_jetson.runtime.loop.summary import Summary
-from physai.deploy_jetson.runtime.run_options import RunOptions
-from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.telemetry.telemetry import Telemetry
-from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
+from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.bundle.manifest import read_file
-from physai.sdk.evidence.latency import LatencyEvidence
-from physai.sdk.transport.protocol import Transport
-from physai.sdk.transport.registry import open_transport
+from physai.sdk.base.option import Option
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.runtime.commands.queue import CommandQueue
+    from physai.deploy_jetson.runtime.loop.loop import LoopEnd
+    from physai.deploy_jetson.runtime.loop.summary import Summary
+    from physai.deploy_jetson.runtime.runtime import Runtime
+    from physai.deploy_jetson.telemetry.telemetry import Telemetry
+    from physai.sdk.evidence.latency import LatencyEvidence
+    from physai.sdk.transport.protocol import Transport
 
 
 @dataclass(frozen=True)
@@ -39,24 +43,26 @@ class RobotRun:
 
 
 def run(
-    policy: str | Path,
-    transport: Transport | str,
+    policy: Annotated[str | Path, Option(hidden=True)],
+    transport: Annotated[Transport | str, Option(metavar="NAME", help="dds, udp or sim (default: dds)")] = "dds",
     *,
-    root: str | Path | None = None,
-    config: str | Path | None = None,
-    transport_options: Mapping[str, str] | None = None,
-    unsafe_no_verdict: bool = False,
-    rate_hz: float | None = None,
-    heartbeat_s: float | None = None,
-    seconds: float | None = None,
+    root: Annotated[str | Path | None, Option(hidden=True)] = None,
+    config_root: Annotated[str | Path | None, Option(hidden=True)] = None,
+    transport_options: Annotated[Mapping[str, str] | None, Option(flags=("--set",))] = None,
+    rate_hz: Annotated[float | None, Option(metavar="HZ", old=("--rate",))] = None,
+    heartbeat_s: Annotated[float | None, Option(old=("--heartbeat",))] = None,
+    seconds: Annotated[float | None, Option(metavar="S")] = None,
     stand_by: bool = False,
     service: bool = False,
-    hot_swap: bool = True,
-    watchdog: bool = True,
-    realtime: Realtime | None = None,
-    telemetry: Telemetry | None = None,
+    hot_swap: Annotated[
+        bool, Option(flags=("--no-swap",), help="do not switch to policies activated during the run")
+    ] = True,
+    watchdog: Annotated[bool, Option(help="no second process that stops the robot if this one hangs")] = True,
+    unsafe_no_verdict: bool = False,
+    realtime: Annotated[Realtime | None, Option(flatten=True)] = None,
+    telemetry: Annotated[RunTelemetry | Telemetry | None, Option(flatten=True)] = None,
     say: Callable[[str], None] = print,
-    keep_signals: bool = False,
+    keep_signals: Annotated[bool, Option(hidden=True)] = False,
 ) -> RobotRun:
     """Drive the robot with a policy until a request to end.
 
@@ -66,27 +72,39 @@ def run(
     Args:
         policy: the robot's tree of slots, whose active policy runs, or a bundle that is installed there and activated
             first.
-        transport: connection to the robot: an object of a class of your own, not yet connected, or a name (dds, udp).
+        transport: connection to the robot: a name (dds, udp, sim), or an object of a class of your own, not yet
+            connected.
         root: the robot's tree, if `policy` is a bundle; `physai robot setup` makes it.
-        config: folder of the owner's files; None for the default of that tree.
-        transport_options: options of a transport that is named.
-        unsafe_no_verdict: run a policy without a valid verdict.
-        rate_hz: required rate of the policy [Hz].
-        heartbeat_s: longest silence of the operator before HOLD [s]; None if no operator is required.
-        seconds: duration [s]; None to drive until requested to end.
-        stand_by: wait for the request `activate` before the first command.
-        service: drive at the start only if the robot's settings say so (`drive_after_boot`).
+        config_root: folder of the owner's files; None for the default of that tree.
+        transport_options: option of the transport; may be repeated.
+        rate_hz: refuse a policy with a different control rate [Hz].
+        heartbeat_s: hold if the operator's heartbeat is absent for longer [s].
+        seconds: duration [s]. None for until a request to end.
+        stand_by: wait for `physai robot command activate` before the first command.
+        service: for service managers: drive at the start only if the robot's settings say so (drive_after_boot).
         hot_swap: switch to a policy that is activated during the run; latency evidence is for one policy.
         watchdog: start a second process that brakes the robot if this one hangs or dies.
+        unsafe_no_verdict: run a policy without a valid verdict.
         realtime: priority, core and memory lock of the loop.
-        telemetry: receives the tick records.
+        telemetry: metrics, recordings and tick times; None for recordings of 30 s in the tree.
         say: prints a message; called from a separate thread.
         keep_signals: leave the handlers of SIGTERM and SIGINT installed at the end.
+
+    Returns:
+        The end of the run. The evidence of `telemetry.latency` is written, unless the policy never ran.
 
     Raises:
         PhysaiError: no policy is allowed to run, or it does not start, or does not fit this robot.
     """
-    tree, owner = _tree(Path(policy), root, None if config is None else Path(config), unsafe=unsafe_no_verdict)
+    from physai.deploy_jetson.runtime.run_options import RunOptions
+    from physai.deploy_jetson.runtime.runtime import Runtime
+    from physai.sdk.evidence.latency import save_evidence
+    from physai.sdk.transport.registry import open_transport
+
+    _require_ranges(rate_hz, seconds, heartbeat_s, realtime)
+    tree, owner = _tree(Path(policy), root, None if config_root is None else Path(config_root), unsafe_no_verdict)
+    outputs = RunTelemetry() if telemetry is None else telemetry
+    latency = outputs.latency if isinstance(outputs, RunTelemetry) else None
     options = RunOptions(
         root=tree,
         config=owner,
@@ -97,19 +115,35 @@ def run(
         seconds=seconds,
         stand_by=stand_by,
         service=service,
-        hot_swap=hot_swap,
+        # Latency evidence is for one policy, so it must not change during the run.
+        hot_swap=hot_swap and latency is None,
         watchdog=watchdog,
     )
+    recorded = outputs.make(tree) if isinstance(outputs, RunTelemetry) else outputs
     opened = open_transport(transport, transport_options or {}) if isinstance(transport, str) else transport
-    runtime = Runtime(options, opened, telemetry=telemetry, say=say)
+    runtime = Runtime(options, opened, telemetry=recorded, say=say)
     # Python delivers signals to the main thread only.
     handles = threading.current_thread() is threading.main_thread()
     with caught_signals(runtime.commands, keep=keep_signals) if handles else nullcontext():
         end = runtime.run()
-    return RobotRun(end, runtime.guard_state, runtime.taken_over, runtime.summary(), latency_evidence(runtime))
+    evidence = latency_evidence(runtime)
+    if latency is not None and evidence is not None:
+        save_evidence(evidence, Path(latency))
+    return RobotRun(end, runtime.guard_state, runtime.taken_over, runtime.summary(), evidence)
 
 
-def _tree(policy: Path, root: str | Path | None, config: Path | None, *, unsafe: bool) -> tuple[Path, Path | None]:
+def _require_ranges(
+    rate_hz: float | None, seconds: float | None, heartbeat_s: float | None, realtime: Realtime | None
+) -> None:
+    for name, value in {"rate-hz": rate_hz, "seconds": seconds, "heartbeat-s": heartbeat_s}.items():
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise PhysaiError(f"--{name} must be a positive number, got {value}")
+    priority = None if realtime is None else realtime.priority
+    if priority is not None and not 1 <= priority <= MAX_PRIORITY:
+        raise PhysaiError(f"--priority must lie in 1 … {MAX_PRIORITY}, got {priority}")
+
+
+def _tree(policy: Path, root: str | Path | None, config: Path | None, unsafe: bool) -> tuple[Path, Path | None]:
     """The robot's tree, with the bundle installed and active if `policy` is one."""
     if policy.is_dir():
         return policy, config
@@ -119,6 +153,9 @@ def _tree(policy: Path, root: str | Path | None, config: Path | None, *, unsafe:
         raise PhysaiError(
             f"{policy} is a bundle; name the robot's tree to install it in with root, see `physai robot setup`"
         )
+    from physai.deploy_jetson.update.agent.agent import UpdateAgent
+    from physai.sdk.bundle.archive import read_file
+
     agent = UpdateAgent(root=Path(root), config_root=config)
     if not agent.install(read_file(policy), unsafe_no_verdict=unsafe).active:
         agent.activate()
@@ -133,6 +170,8 @@ def caught_signals(commands: CommandQueue, *, keep: bool = False) -> Generator[N
         commands: queue of the runtime.
         keep: leave the handlers installed after the block.
     """
+    from physai.deploy_jetson.runtime.commands.queue import Command
+
     received: list[int] = []
 
     def handle(number: int, frame: object) -> None:

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from physai.sdk.base.errors import ContractMismatchError as ContractMismatchError
     from physai.sdk.base.errors import MissingExtraError as MissingExtraError
     from physai.sdk.base.errors import PhysaiError as PhysaiError
+    from physai.sdk.base.process.machine import MachineReport as MachineReport
+    from physai.sdk.base.process.machine import inspect_machine as inspect_machine
+    from physai.sdk.base.service import Service as Service
     from physai.sdk.bundle.manifest import Bundle as Bundle
     from physai.sdk.bundle.manifest import read_bundle as read_bundle
+    from physai.sdk.bundle.registered import push_bundle as push_bundle
     from physai.sdk.contract.contract_diff import diff as diff
     from physai.sdk.contract.contract_diff import require_same as require_same
     from physai.sdk.contract.io import load_contract as load_contract
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from physai.sdk.contract.terms import ObservationSpec as ObservationSpec
     from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
+    from physai.sdk.evidence.latency import LatencyEvidence as LatencyEvidence
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.requirements import Requirements as Requirements
     from physai.sdk.evidence.verdict import Cause as Cause
@@ -45,6 +50,23 @@ if TYPE_CHECKING:
     from physai.sdk.safety import GuardResult as GuardResult
     from physai.sdk.safety import GuardState as GuardState
     from physai.sdk.safety import guard_limits as guard_limits
+    from physai.sdk.signing.ed25519 import PublicKey as PublicKey
+    from physai.sdk.signing.ed25519 import SigningKey as SigningKey
+    from physai.sdk.signing.files.bundles import BundleFile as BundleFile
+    from physai.sdk.signing.files.bundles import pack_bundle as pack_bundle
+    from physai.sdk.signing.files.bundles import sign_as_publisher as sign_as_publisher
+    from physai.sdk.signing.files.bundles import sign_as_validator as sign_as_validator
+    from physai.sdk.signing.files.bundles import verify_bundle as verify_bundle
+    from physai.sdk.signing.files.rederivation import VerdictTerms as VerdictTerms
+    from physai.sdk.signing.files.statements import sign_ticks as sign_ticks
+    from physai.sdk.signing.files.statements import state_time as state_time
+    from physai.sdk.signing.files.trust_changes import TrustFile as TrustFile
+    from physai.sdk.signing.files.trust_changes import change_trust as change_trust
+    from physai.sdk.signing.files.trust_changes import make_keys as make_keys
+    from physai.sdk.signing.files.trust_changes import revoke_key as revoke_key
+    from physai.sdk.signing.files.trust_changes import rotate_key as rotate_key
+    from physai.sdk.signing.files.trust_changes import sign_trust as sign_trust
+    from physai.sdk.signing.files.user_keys import load_key as load_key
     from physai.sdk.signing.trust_file import SignedTrust as SignedTrust
     from physai.sdk.signing.trust_store import TrustStore as TrustStore
     from physai.sdk.signing.verify import VerificationError as VerificationError
@@ -63,6 +85,7 @@ __all__ = [
     "ActionSpec",
     "ActionTerm",
     "Bundle",
+    "BundleFile",
     "Cause",
     "CommandField",
     "CommandSpec",
@@ -74,6 +97,8 @@ __all__ = [
     "GuardState",
     "JointCommand",
     "JointSpec",
+    "LatencyEvidence",
+    "MachineReport",
     "Measurement",
     "MissingExtraError",
     "ObservationSpec",
@@ -82,31 +107,50 @@ __all__ = [
     "PhysaiError",
     "PolicyContract",
     "PolicyDevice",
+    "PublicKey",
     "Requirements",
     "RobotEndpoint",
     "RobotSpec",
     "SafetyEnvelope",
     "Sample",
+    "Service",
     "SignedTrust",
+    "SigningKey",
     "TimingSpec",
     "Transport",
     "TransportError",
+    "TrustFile",
     "TrustStore",
     "Verdict",
     "VerdictOutcome",
+    "VerdictTerms",
     "VerificationError",
     "Verified",
+    "change_trust",
     "diff",
     "empty_command",
     "empty_sample",
     "guard_limits",
+    "inspect_machine",
     "load_contract",
+    "load_key",
     "load_verdict",
+    "make_keys",
+    "pack_bundle",
+    "push_bundle",
     "read_bundle",
     "require_same",
     "required_fields",
+    "revoke_key",
+    "rotate_key",
     "save_contract",
+    "sign_as_publisher",
+    "sign_as_validator",
+    "sign_ticks",
+    "sign_trust",
+    "state_time",
     "verify",
+    "verify_bundle",
 ]
 
 __getattr__ = lazy_exports(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
 from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
-from physai.deploy_jetson.update.flash.deliver import FlashProgress, FlashStep
+from physai.deploy_jetson.update.flash.deliver import FlashStep
 from physai.deploy_jetson.update.flash.rollout import RobotReport
 from physai.deploy_jetson.update.flash.target import Target
 from physai.sdk.base.terminal import printable, styled, table
@@ -42,6 +42,7 @@ class Display:
         self._shown = ""
         # Last line without a live display, to skip the repetitions that arrive every second.
         self._last_line = ""
+        self._last_lines: dict[Target, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -67,20 +68,14 @@ class Display:
             self._last_line = step.text
             self._line(step.text)
 
-    def show_for(self, target: Target) -> FlashProgress:
-        """Return a callback that shows notes, waiting and lost connections of one robot of a fleet."""
-        last_line = ""
-
-        def show(step: FlashStep) -> None:
-            nonlocal last_line
-            # Waiting repeats the same text every second.
-            if step.text == last_line or not step.text:
-                return
-            if step.name == "note" or (step.name in ("connect", "wait") and not self._quiet):
-                last_line = step.text
-                self._line(f"{target}: {step.text}")
-
-        return show
+    def show_one(self, target: Target, step: FlashStep) -> None:
+        """Show notes, waiting and lost connections of one robot of a fleet."""
+        # Waiting repeats the same text every second.
+        if step.text == self._last_lines.get(target) or not step.text:
+            return
+        if step.name == "note" or (step.name in ("connect", "wait") and not self._quiet):
+            self._last_lines[target] = step.text
+            self._line(f"{target}: {step.text}")
 
     def begin(self, target: Target) -> None:
         """Show that a robot of a fleet has begun."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from physai.deploy_jetson.update.robot_tree import TreeOption, tree_of
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
+from physai.sdk.cli.verb import AsJson, Option, verb
 
 # Default refresh period [s].
 EVERY_S = 0.5
@@ -25,27 +24,27 @@ _BAR = 30
 _SHARES = ("p50", "p99", "p99.9", "max")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options; `--root` and `--json` are common to all actions."""
-    parser.add_argument(
-        "--every", type=float, default=EVERY_S, metavar="S", help=f"refresh period (default: {EVERY_S:g})"
-    )
-    parser.add_argument("--once", action="store_true", help="print the status once and exit")
-
-
-def run(root: Path, arguments: argparse.Namespace) -> int:
+@verb(summary="watch the runtime that drives this robot")
+def top_verb(
+    *,
+    every_s: Annotated[float, Option(old=("--every",))] = EVERY_S,
+    once: bool = False,
+    tree: TreeOption = None,
+    as_json: AsJson = False,
+) -> int:
     """Show the status until interrupted or the runtime ends.
 
-    Raises:
-        ControlError: no runtime listens.
+    Args:
+        every_s: refresh period [s].
+        once: print the status once and exit.
     """
     from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, listens, tell
     from physai.deploy_jetson.update.slots.health import health_path
 
-    if not (math.isfinite(arguments.every) and 0.05 <= arguments.every <= 60.0):
-        raise PhysaiError(f"--every must lie in 0.05 … 60 s, got {arguments.every}")
-    path = health_path(root).with_name(CONTROL_FILE)
-    live = sys.stdout.isatty() and not arguments.json
+    if not 0.05 <= every_s <= 60.0:
+        raise PhysaiError(f"--every-s must lie in 0.05 … 60 s, got {every_s}")
+    path = health_path(tree_of(tree).existing()).with_name(CONTROL_FILE)
+    live = sys.stdout.isatty() and not as_json
     # `seen` tells a runtime that ends from one that never ran.
     view, seen = _View(), False
     try:
@@ -53,16 +52,16 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
             try:
                 status = tell(path, "status", timeout_s=ANSWER_S)
             except ControlError as error:
-                if arguments.once or not listens(path):
+                if once or not listens(path):
                     raise
                 # A busy machine may delay the answer, so only the socket tells whether the runtime has ended.
                 print(f"{printable(str(error))}; looking again", file=sys.stderr, flush=True)
             else:
                 seen = True
-                _show(status, view, arguments, live=live)
-                if arguments.once:
+                _show(status, view, once=once, live=live, as_json=as_json)
+                if once:
                     return 0
-            time.sleep(arguments.every)
+            time.sleep(every_s)
     except KeyboardInterrupt:
         return 0
     except ControlError as error:
@@ -87,13 +86,13 @@ class _View:
         return None if before is None or not since_s > 0.0 else (ticks - before) / since_s
 
 
-def _show(status: Mapping[str, Any], view: _View, arguments: argparse.Namespace, *, live: bool) -> None:
-    if arguments.json:
-        print(json.dumps(status, indent=2 if arguments.once else None), flush=True)
+def _show(status: Mapping[str, Any], view: _View, *, once: bool, live: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(status, indent=2 if once else None), flush=True)
         return
     rate_hz = view.rate_hz(status)
-    if live or arguments.once:
-        print((_CLEAR if live and not arguments.once else "") + page(status, rate_hz), flush=True)
+    if live or once:
+        print((_CLEAR if live and not once else "") + page(status, rate_hz), flush=True)
     else:
         print(line(status), flush=True)
 

@@ -16,7 +16,7 @@ class OptionNames:
     """Names of options in the program that starts the runtime, for error messages."""
 
     unsafe_no_verdict: str = "--unsafe-no-verdict"
-    rate: str = "--rate"
+    rate: str = "--rate-hz"
 
 
 @dataclass(frozen=True, kw_only=True)

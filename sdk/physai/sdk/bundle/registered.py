@@ -41,13 +41,19 @@ def cache_folder() -> Path:
     return user_cache("bundles")
 
 
-def push_bundle(service: Service, data: bytes) -> str:
-    """Stores and registers a bundle, unless the service has it; returns its SHA-256.
+def push_bundle(bundle: Path | str | bytes, *, server: str | Service) -> str:
+    """Store and register a bundle in a service, unless the service has it; return its SHA-256.
+
+    Args:
+        bundle: bundle file, or its contents.
+        server: service of `physai sim serve`; token in PHYSAI_TOKEN.
 
     Raises:
-        BundleError: it is no bundle.
-        ServiceRequestError: the service cannot be reached or refuses it.
+        BundleError: the file cannot be read, or is no bundle.
+        ServiceRequestError: the service cannot be reached or refuses the bundle.
     """
+    service = Service.parse(server) if isinstance(server, str) else server
+    data = bundle if isinstance(bundle, bytes) else read_file(Path(bundle))
     digest = read_bundle(data).sha256
     service.post("/v1/blobs", data, timeout_s=UPLOAD_S)
     service.post("/v1/registry/bundle", {"sha256": digest})

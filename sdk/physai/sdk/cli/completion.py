@@ -5,10 +5,10 @@ The script lists all words, so that completing starts no Python. Print it again 
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.grammar import every_parser
+from physai.sdk.cli.verb import verb
 
 _BASH = """# Completion of physai. bash: eval "$(physai completion bash)"; zsh: eval "$(physai completion zsh)"
 _physai() {
@@ -31,16 +31,16 @@ complete -o bashdefault -o default -F _physai physai
 _ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `physai completion`."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help='for example: eval "$(physai completion bash)"')
+@verb(summary="print a script that completes commands in a shell")
+def command(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print the script.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Prints the script."""
+    Args:
+        shell: for example: eval "$(physai completion bash)".
+    """
     parsers = dict(_parsers())
-    script = _fish(parsers) if arguments.shell == "fish" else _bash(parsers)
-    print((_ZSH if arguments.shell == "zsh" else "") + script, end="")
+    script = _fish(parsers) if shell == "fish" else _bash(parsers)
+    print((_ZSH if shell == "zsh" else "") + script, end="")
     return 0
 
 
@@ -108,7 +108,3 @@ def _fish(parsers: dict[str, argparse.ArgumentParser]) -> str:
                 values = "" if action.choices is None else f" -x -a '{' '.join(map(str, action.choices))}'"
                 lines.append(f"complete -c physai -n '{seen}' -l {long}{values}")
     return "\n".join(lines) + "\n"
-
-
-command = CliCommand(summary="print a script that completes commands in a shell", add_arguments=add_arguments, run=run)
-"""The verb `completion`."""

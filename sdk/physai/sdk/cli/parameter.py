@@ -13,36 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from physai.sdk.base.option import Option as Option
 from physai.sdk.cli.docstring import argument_texts, help_text
 from physai.sdk.cli.parser import Parser, key_values
 
 _EMPTY = inspect.Parameter.empty
 _SCALARS = (str, int, float, bool, Path)
 _METAVARS: dict[Any, str] = {Path: "FILE", int: "N"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Option:
-    """What the type of a parameter does not say about its place on the command line; stands in `Annotated`."""
-
-    flags: tuple[str, ...] = ()
-    """Flags, such as `-o`; the long one is made from the parameter's name unless one is here."""
-    old: tuple[str, ...] = ()
-    """Flags of the last version, which still work and say so."""
-    metavar: str | None = None
-    help: str | None = None
-    """Help instead of the docstring's text."""
-    word: bool = False
-    """A positional word although there is a default."""
-    repeat: bool = False
-    """A sequence is filled by giving the option several times."""
-    bare: str | None = None
-    """Value of the option without one."""
-    exclusive: str | None = None
-    """Of the options with the same text here, only one may be given."""
-    choices: tuple[str, ...] | None = None
-    flatten: bool = False
-    """The parameter is a dataclass, whose fields become options."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +47,7 @@ class Parameter:
         """Whether the user gave it, or one of its fields; a dataclass without a default is always built."""
         if self.option.flatten:
             return self.required or any(field.is_given(given) for field in self.fields)
-        return self.name in given
+        return given.get(self.name) is not None
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """The value of the parameter.
@@ -128,7 +105,8 @@ class Parameter:
         elif self.option.bare is not None:
             settings |= {"nargs": "?", "const": self.option.bare}
         elif self.name not in self.flags and not self.required:
-            settings["nargs"] = "?"
+            # argparse would convert argparse.SUPPRESS to the word's type.
+            settings |= {"nargs": "?", "default": None}
         return settings
 
     def _metavar(self) -> str:
@@ -154,7 +132,7 @@ def parameters_of(function: Callable[..., Any], texts: Mapping[str, str], *, ski
     names = getattr(inspect.unwrap(function), "__globals__", {}) if not isinstance(function, type) else _names(function)
     for parameter in list(inspect.signature(function).parameters.values())[skip:]:
         kind = _kind_of(parameter.annotation, names)
-        if kind is not None:
+        if kind is not None and not kind.option.hidden:
             found.append((parameter, kind))
     flags = {
         parameter.name: next((flag for flag in kind.option.flags if flag.startswith("--")), _flag(parameter, kind))
@@ -182,7 +160,7 @@ class _Kind:
     type: Any
     many: bool = False
     pairs: bool = False
-    option: Option = Option()
+    option: Option = dataclasses.field(default_factory=Option)
 
 
 def _names(made: type) -> dict[str, Any]:
@@ -203,15 +181,15 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 def _kind_of(annotation: Any, names: dict[str, Any]) -> _Kind | None:
     """The first arm of an annotation that the command line knows; None if there is none."""
+    node = ast.parse(annotation, mode="eval").body if isinstance(annotation, str) else None
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
+        # As text: evaluated, equal unions would be one object, with the arms in the order of the first.
+        first, *words = map(ast.unparse, node.slice.elts)
+        return _annotated(first, [eval(word, names) for word in words], names)
     for arm in _arms(annotation, names):
         origin, inner = typing.get_origin(arm), typing.get_args(arm)
         if origin is Annotated:
-            option = next((word for word in inner[1:] if isinstance(word, Option)), Option())
-            if option.flatten:
-                made = next(one for one in _arms(inner[0], names) if dataclasses.is_dataclass(one))
-                return _Kind(made, option=option)
-            kind = _kind_of(inner[0], names)
-            return None if kind is None else dataclasses.replace(kind, option=option)
+            return _annotated(inner[0], inner[1:], names)
         if arm in _SCALARS or origin is Literal:
             return _Kind(arm)
         if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
@@ -221,6 +199,15 @@ def _kind_of(annotation: Any, names: dict[str, Any]) -> _Kind | None:
             if element is not None:
                 return dataclasses.replace(element, many=True)
     return None
+
+
+def _annotated(annotation: Any, words: Sequence[Any], names: dict[str, Any]) -> _Kind | None:
+    option = next((word for word in words if isinstance(word, Option)), Option())
+    if option.flatten:
+        made = next(one for one in _arms(annotation, names) if dataclasses.is_dataclass(one))
+        return _Kind(made, option=option)
+    kind = _kind_of(annotation, names)
+    return None if kind is None else dataclasses.replace(kind, option=option)
 
 
 def _arms(annotation: Any, names: dict[str, Any]) -> Iterator[Any]:

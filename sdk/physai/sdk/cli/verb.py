@@ -12,9 +12,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
+from physai.sdk.base.option import Option
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.docstring import argument_texts, epilog_of
-from physai.sdk.cli.parameter import Option, Parameter, parameters_of
+from physai.sdk.cli.parameter import Parameter, parameters_of
 from physai.sdk.cli.parser import Parser
 
 __all__ = ["AsJson", "Option", "noun", "verb"]

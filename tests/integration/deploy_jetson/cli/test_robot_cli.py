@@ -1,6 +1,5 @@
 """`physai robot`: every action once, and what it says."""
 
-import argparse
 import io
 import json
 import signal
@@ -17,14 +16,31 @@ from tests.harness.fixtures.sample import ROBOT, quick_clock, sample_policy
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.cli import robot as cli
-from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
+from physai.deploy_jetson import (
+    RobotTree,
+    activate,
+    collect_garbage,
+    commit,
+    examine_robot,
+    install,
+    measure_ticks,
+    missing_members,
+    recover,
+    robot_status,
+    robot_time,
+    rollback,
+    set_up_robot,
+    watch_trials,
+)
+from physai.deploy_jetson.cli.robot import command
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
+from physai.deploy_jetson.update.robot_tree import ROOT_VARIABLE
 from physai.deploy_jetson.update.slots.health import HealthWriter, health_path
 from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.parser import Parser
+from physai.sdk.evidence.latency import load_evidence
 
 ON_A_ROOT = (
     *(("status",), ("run",), ("top",), ("command", "hold"), ("commit",), ("rollback",), ("gc",), ("time",)),
@@ -45,12 +61,12 @@ def rooted(site: Site, monkeypatch: pytest.MonkeyPatch, now: datetime) -> Site:
     monkeypatch.setenv(ROOT_VARIABLE, str(site.agent.root))
     limits = HealthLimits(window_s=1.0, alive_timeout_s=60.0)
     site.agent.setup(RobotIdentity(robot=ROBOT), limits=limits)
-    make = cli._agent  # pyright: ignore[reportPrivateUsage]
+    make = RobotTree.agent
 
-    def with_still_clocks(arguments: argparse.Namespace) -> UpdateAgent:
-        return replace(make(arguments), clock=lambda: now, tick_clock_ns=quick_clock)
+    def with_still_clocks(tree: RobotTree, **options: Any) -> UpdateAgent:
+        return replace(make(tree, **options), clock=lambda: now, tick_clock_ns=quick_clock)
 
-    monkeypatch.setattr(cli, "_agent", with_still_clocks)
+    monkeypatch.setattr(RobotTree, "agent", with_still_clocks)
     return site
 
 
@@ -172,7 +188,7 @@ def test_setup_and_doctor(
     assert record(capsys)["checks"][0]["name"] == "tree"
     trust = folder / "trust.json"
     rooted.workshop.signed().save(trust)
-    assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--window", "5") == 0
+    assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--health-window-s", "5") == 0
     assert capsys.readouterr().out == f"{root} is ready for pendulum\n"
     path = folder / "first.physai"
     path.write_bytes(rooted.bundles[1])
@@ -190,14 +206,16 @@ def test_setup_and_doctor(
     ("words", "reason"),
     [
         (("setup", "--robot", "a b"), "robot: String should match"),
-        (("setup", "--robot", ROBOT, "--window", "-1"), "window_s"),
+        (("setup", "--robot", ROBOT, "--health-window-s", "-1"), "window_s"),
         (("install", "/nowhere/at/all"), "cannot be read"),
         (("install", "--recipe", "/nowhere/at/all"), "cannot be read"),
+        (("install",), "name one source: a bundle file, or --recipe FILE"),
+        (("install", "x", "--recipe", "y"), "not allowed with"),
         (("install", "x", "--backend", "tensorrtt"), "did you mean tensorrt"),
         *(((*words, "--root", "/nowhere/at/all"), "/nowhere/at/all: no such folder; create it") for words in ON_A_ROOT),
-        (("status", "--wait", "nan"), "argument --wait: expected a finite number, got .nan."),
-        (("receive", "--wait", "inf"), "argument --wait: expected a finite number, got .inf."),
-        (("watch", "--wait", "-1"), r"--wait must lie in 0 … 86400 s, got -1"),
+        (("status", "--wait-s", "nan"), "argument --wait-s: expected a finite number, got .nan."),
+        (("receive", "--wait", "inf"), "argument --wait-s: expected a finite number, got .inf."),
+        (("watch", "--wait-s", "-1"), r"--wait-s must lie in 0 … 86400 s, got -1"),
         (("fly",), "fly"),
     ],
 )
@@ -252,3 +270,45 @@ def test_commit_of_what_is_healthy(rooted: Site, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert robot("commit", "--json") == 0
     assert record(capsys) == {"version": 2, "slot": "b", "reason": "100 ticks, 0 missed, no fault"}
+
+
+def test_each_procedure_is_one_call(
+    rooted: Site, bundle_file: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = rooted.agent.root
+    stages: list[str] = []
+    result = install(bundle_file, tree=root, progress=lambda stage, share: stages.append(stage))
+    assert (result.slot, result.active, stages[0], stages[-1]) == ("a", False, "verify", "seal")
+    assert activate(tree=RobotTree(root=root)).version == 1
+    with pytest.raises(PhysaiError, match="not committed, watching"):
+        commit(tree=root)
+    assert commit(now=True, tree=root).slot == "a"
+    again = install(rooted.bundles[2], activate=True, tree=root)
+    assert (again.slot, again.active, again.activated) == ("b", True, True)
+    assert vars(rollback(reason="it limps", tree=root)) == {"version": 2, "slot": "a", "reason": "it limps"}
+    status = robot_status(tree=root)
+    assert status.active is not None
+    assert (status.floor, status.active.version) == (1, 1)
+    assert (watch_trials(once=True, tree=root).end, recover(tree=root)) == ("none", ())
+    assert robot_time(tree=root).corrections == 0
+    assert collect_garbage(idle=True, tree=root) > len(rooted.bundles[2])
+    assert missing_members(["a" * 64], tree=root) == ["a" * 64]
+    new = set_up_robot(robot=ROBOT, joints=["pivot"], trust=rooted.workshop.signed(), tree=folder / "other")
+    assert {check.name for check in examine_robot(tree=new)} >= {"tree", "state"}
+    with pytest.raises(PhysaiError, match="create it with `physai robot setup`"):
+        robot_status(tree=folder / "none")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_ticks_are_measured_in_one_call(rooted: Site, folder: Path) -> None:
+    members = read_bundle(rooted.bundles[1]).members
+    for name in ("policy.onnx", "golden.npz"):
+        (folder / name).write_bytes(members[name])
+    done: list[int] = []
+    out = folder / "ticks.json"
+    measured = measure_ticks(folder / "policy.onnx", out=out, ticks=300, tree=rooted.agent.root, progress=done.append)
+    assert len(measured.evidence.tick_s) == 300
+    assert load_evidence(out) == measured.evidence
+    assert (measured.evidence.origin.robot, done[0]) == (ROBOT, 0)
+    assert robot("measure", str(folder / "policy.onnx"), "--output", str(out), "--ticks", "10") == 0
+    assert len(load_evidence(out).tick_s) == 10

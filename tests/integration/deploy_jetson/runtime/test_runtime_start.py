@@ -1,6 +1,5 @@
 """What keeps a policy from being driven, and what is handed from the scout to the runtime."""
 
-import argparse
 import importlib
 import socket
 import sys
@@ -17,8 +16,7 @@ from tests.harness.fixtures.sample import SampleSigners, sample_contract, sample
 from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
-from physai.deploy_jetson.cli import command as tell
-from physai.deploy_jetson.cli import run
+from physai.deploy_jetson.cli.robot import command
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine, receive, send
 from physai.deploy_jetson.runtime.run_options import OptionNames, RunOptions
@@ -32,6 +30,7 @@ from physai.deploy_jetson.update.slots import resume
 from physai.deploy_jetson.update.slots.resume import leave_note, take_note
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
+from physai.sdk.cli.parser import Parser
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.evidence.requirements import Requirements
@@ -179,18 +178,17 @@ def test_a_candidate_of_another_contract(site: Site) -> None:
         found.load(CONTRACT.model_copy(update={"timing": timing}))
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    run.add_arguments(parser)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--config", type=Path)
-    return parser.parse_args(words)
+def robot(root: Path, action: str, *words: str) -> int:
+    parser = Parser(prog="physai robot")
+    command.add_arguments(parser)
+    return command.run(parser.parse([action, "--root", str(root), *words]))
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate", "nan"], "--rate must be a positive number, got nan"),
+        (["--rate-hz", "nan"], "argument --rate-hz: expected a finite number"),
+        (["--rate", "0"], "--rate-hz must be a positive number, got 0"),
         (["--seconds", "-1"], "--seconds must be a positive number, got -1"),
         (["--priority", "99"], "--priority must lie in 1 … 98, got 99"),
         (["--set", "domain"], "--set takes KEY=VALUE, got 'domain'"),
@@ -199,14 +197,12 @@ def parsed(*words: str) -> argparse.Namespace:
 )
 def test_bad_words(site: Site, words: list[str], message: str) -> None:
     with pytest.raises(PhysaiError, match=message):
-        run.run(site.agent.root, parsed(*words))
+        robot(site.agent.root, "run", *words)
 
 
 def test_a_heartbeat_is_the_only_word_that_is_repeated(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    tell.add_arguments(parser)
-    with pytest.raises(PhysaiError, match="--every is for the heartbeat"):
-        tell.run(tmp_path, parser.parse_args(["stop", "--every", "1"]))
+    with pytest.raises(PhysaiError, match="--every-s is for the heartbeat"):
+        robot(tmp_path, "command", "stop", "--every", "1")
 
 
 def test_the_example_of_a_transport_drives_a_robot(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_a_key_is_let_in_once_to_flash_and_for_nothing_else(destination: Path, w
         result = install(*words, str(destination / "id.pub"), destination=destination)
         assert result.returncode == 0, result.stderr
         assert "1 keys in " in result.stderr
-    command = "/opt/physai/bin/physai robot receive --root /var/lib/physai --config /etc/physai"
+    command = "/opt/physai/bin/physai robot receive --root /var/lib/physai --config-root /etc/physai"
     entered = f'# ours\n{other}command="{command}",restrict {KEY}'
     assert keys.read_text() == entered
     assert (keys.stat().st_mode & 0o777, keys.parent.stat().st_mode & 0o777) == (0o644, 0o755)

@@ -1,9 +1,9 @@
 """A runtime and what it measures of itself."""
 
-import argparse
 import io
 import itertools
 import json
+import math
 import threading
 import time
 import urllib.request
@@ -19,8 +19,7 @@ from tests.harness.fixtures.sample import SampleSigners, sample_policy
 from tests.harness.fixtures.site import Site
 from tests.support.patience import PATIENCE_S, nap, until
 
-from physai.deploy_jetson.cli import run_telemetry, top
-from physai.deploy_jetson.cli.run_telemetry import open_telemetry
+from physai.deploy_jetson.cli import top
 from physai.deploy_jetson.driving import latency_evidence
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, ControlSocket, tell
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
@@ -31,10 +30,12 @@ from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
+from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.cli.parser import Parser
 from physai.sdk.evidence.latency import load_evidence, save_evidence
 
 SLOWER = 20.0
@@ -241,36 +242,29 @@ def test_evidence_of_the_whole_run(root: Path, folder: Path) -> None:
     assert 1 <= len(evidence.tick_s) <= counts.ticks + counts.skipped
 
 
-def arguments(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    run_telemetry.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_options_of_the_command(tmp_path: Path) -> None:
-    options = open_telemetry(tmp_path, arguments()).options
+    options = RunTelemetry().make(tmp_path).options
     assert options.flight is not None
     assert (options.flight.folder, options.flight.seconds) == (tmp_path / "recordings", 30.0)
     assert (options.metrics_port, options.keep_ticks) == (None, False)
-    assert open_telemetry(tmp_path, arguments("--record-seconds", "0")).options.flight is None
+    assert RunTelemetry(record_s=0.0).make(tmp_path).options.flight is None
 
 
-@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "601"])
-def test_seconds_that_cannot_be_kept(tmp_path: Path, seconds: str) -> None:
-    with pytest.raises(PhysaiError, match="--record-seconds must lie in 0 … 600"):
-        open_telemetry(tmp_path, arguments(f"--record-seconds={seconds}"))
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 601.0])
+def test_seconds_that_cannot_be_kept(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(PhysaiError, match="--record-s must lie in 0 … 600"):
+        RunTelemetry(record_s=seconds).make(tmp_path)
 
 
 def test_evidence_into_no_folder(tmp_path: Path) -> None:
     with pytest.raises(PhysaiError, match="no folder"):
-        open_telemetry(tmp_path, arguments("--latency", str(tmp_path / "none" / "latency.json")))
+        RunTelemetry(latency=tmp_path / "none" / "latency.json").make(tmp_path)
 
 
 def look(root: Path, *words: str) -> int:
-    parser = argparse.ArgumentParser()
-    top.add_arguments(parser)
-    parser.add_argument("--json", action="store_true")
-    return top.run(root, parser.parse_args(words))
+    parser = Parser(prog="physai robot top")
+    top.top_verb.add_arguments(parser)
+    return top.top_verb.run(parser.parse(["--root", str(root), *words]))
 
 
 def test_top_shows_a_running_policy(
@@ -307,7 +301,7 @@ class Looking:
         ending = threading.Thread(target=end_it)
         ending.start()
         with redirect_stdout(self.out), redirect_stderr(self.err):
-            assert look(root, "--every", "0.05") == 0
+            assert look(root, "--every-s", "0.05") == 0
         ending.join()
 
 
@@ -352,10 +346,10 @@ def test_top_without_a_runtime(tmp_path: Path) -> None:
         look(tmp_path, "--once")
 
 
-@pytest.mark.parametrize("every", ["0", "nan", "61"])
+@pytest.mark.parametrize("every", ["0", "-1", "61"])
 def test_top_is_not_asked_too_often(tmp_path: Path, every: str) -> None:
-    with pytest.raises(PhysaiError, match=r"--every must lie in 0.05 … 60 s"):
-        look(tmp_path, "--every", every)
+    with pytest.raises(PhysaiError, match=r"--every-s must lie in 0.05 … 60 s"):
+        look(tmp_path, "--every-s", every)
 
 
 def test_a_page_before_a_policy_is_loaded() -> None:

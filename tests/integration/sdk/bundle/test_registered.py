@@ -170,5 +170,5 @@ def test_a_damaged_token_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_is_no_bundle_is_not_sent(liar: Liar) -> None:
     with pytest.raises(BundleError, match="not a bundle"):
-        push_bundle(Service.parse(liar.url), b"no bundle" * 10)
+        push_bundle(b"no bundle" * 10, server=Service.parse(liar.url))
     assert liar.asked == []

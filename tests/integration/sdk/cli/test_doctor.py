@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.cli.doctor import inspect
+from physai.sdk.base.process.machine import inspect_machine
 from physai.sdk.cli.main import main
 
 
 def test_it_finds_this_machine() -> None:
-    report = inspect()
+    report = inspect_machine()
     assert report.python == platform.python_version()
     assert 1 <= report.cpus <= (os.cpu_count() or 1)
     assert report.memory_bytes > 0
@@ -44,9 +44,9 @@ def test_a_gpu_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     program.write_text("#!/bin/sh\necho 'NVIDIA Thor, 580.00, 131072 MiB'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert inspect().gpus == ["NVIDIA Thor, 580.00, 131072 MiB"]
+    assert inspect_machine().gpus == ["NVIDIA Thor, 580.00, 131072 MiB"]
     program.write_text("#!/bin/sh\nexit 9\n")
-    assert inspect().gpus == []
+    assert inspect_machine().gpus == []
 
 
 def test_another_project_of_the_name_is_named(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
 from physai.sdk.cli.parser import Parser
-from physai.sdk.cli.shared import rederivation as verdicts
-from physai.sdk.cli.shared.signed_evidence import trusted_validators
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import load_verdict, save_verdict, utc_text
 from physai.sdk.signing.ed25519 import load_private_key
 from physai.sdk.signing.evidence import vouched_origin
 from physai.sdk.signing.exam import JOURNAL_FILE, ExamSubject, open_exam
+from physai.sdk.signing.files import rederivation as verdicts
+from physai.sdk.signing.files.user_keys import trusted_validators
 from physai.sdk.signing.trust_file import SignedTrust
 
 Workshop = Any
@@ -52,7 +52,7 @@ def test_ticks_are_signed_by_who_measured_them(say: Say, tmp_path: Path) -> None
         policy_sha256="a" * 64, contract_fingerprint="b" * 64, origin=of, device="bench", runtime="none", tick_s=(0.1,)
     )
     save_evidence(ticks, tmp_path / "latency.json")
-    with pytest.raises(PhysaiError, match=r"validator.key: cannot be read"):
+    with pytest.raises(PhysaiError, match=r"validator.key: no such key; make keys"):
         say("keys", "ticks", "latency.json")
     say("keys", "init")
     with pytest.raises(PhysaiError, match="is a publisher's key, but a validator's key is needed"):

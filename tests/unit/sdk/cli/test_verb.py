@@ -49,6 +49,7 @@ def bake(
     server: Annotated[str | None, Option(bare="auto")] = None,
     cold: Annotated[bool, Option(exclusive="heat")] = False,
     warm: Annotated[bool, Option(exclusive="heat")] = False,
+    secret: Annotated[bool, Option(hidden=True)] = False,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Bake a cake.
@@ -57,7 +58,7 @@ def bake(
         cake: name of the cake.
         layers: layers from below.
         out: file to write.
-        recipe: a recipe, or its file. None for the usual one.
+        recipe: a recipe, or its file. None for ./usual.txt of ~/.kitchen.
         shape: shape of 100 % of the cakes.
         rest_s: time to rest before `eggs` are added [s]; None for no rest.
         eggs: number of eggs.
@@ -124,6 +125,7 @@ def test_old_spellings_work_and_name_the_new_one() -> None:
         (["c", "l", "--eggs", "x"], "whole number"),
         (["c", "l", "--rest-s", "nan"], "finite"),
         (["c", "l", "--tell", "x"], "no option --tell"),
+        (["c", "l", "--secret"], "no option --secret"),
         (["c", "l", "--set", "x"], "KEY=VALUE"),
         (["c", "l", "--cold", "--warm"], "not allowed with"),
     ],
@@ -139,7 +141,7 @@ def test_help_is_the_docstring() -> None:
     text = " ".join(parser.format_help().split())
     for part in (
         "[-h] [-o FILE] [--recipe FILE]",
-        "a recipe, or its file (default: the usual one)",
+        "a recipe, or its file (default: ./usual.txt of ~/.kitchen)",
         "time to rest before --eggs are added [s] (default: no rest)",
         "number of eggs (default: 3)",
         "shape of 100 % of the cakes (default: round)",
@@ -159,3 +161,37 @@ def test_a_noun_has_verbs_and_their_old_names() -> None:
     assert told.getvalue() == "note: roast is now bake\n"
     with pytest.raises(PhysaiError, match="did you mean bake"):
         run(kitchen, "bale", "c", "l")
+
+
+@verb(summary="eat")
+def eat_verb(
+    plate: Annotated[Path | None, Option(word=True)] = None,
+    sides: Annotated[Sequence[str], Option(word=True)] = ("salt",),
+) -> int:
+    """Eat."""
+    SEEN.clear()
+    SEEN.update(plate=plate, sides=sides)
+    return 0
+
+
+def test_words_that_are_left_out_have_their_defaults() -> None:
+    run(eat_verb)
+    assert SEEN == {"plate": None, "sides": ("salt",)}
+    run(eat_verb, "blue", "peas", "rice")
+    assert {"plate": Path("blue"), "sides": ("peas", "rice")} == SEEN
+
+
+@verb(summary="serve")
+def serve_verb(
+    first: Annotated[Path | str, Option(metavar="DISH")],
+    second: Annotated[str | Path | Recipe, Option(metavar="DISH")],
+) -> int:
+    """Serve."""
+    SEEN.clear()
+    SEEN.update(first=first, second=second)
+    return 0
+
+
+def test_the_first_arm_counts_though_the_unions_are_equal() -> None:
+    run(serve_verb, "./pie", "./pie")
+    assert {"first": Path("pie"), "second": "./pie"} == SEEN

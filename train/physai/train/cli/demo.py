@@ -136,7 +136,7 @@ def _validate(folder: Path, in_twin: list[str]) -> "Verdict":
     from physai.sdk.evidence.verdict import parse_verdict
 
     evidence = str(folder / EVIDENCE_FILE)
-    _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--output", evidence], torch=False)
+    _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--out", evidence], torch=False)
     jobs = str(min(MAX_JOBS, len(os.sched_getaffinity(0))))
     where = ["--report", str(folder / REPORT_FOLDER), "--latency", evidence, *ACCEPT]
     verb = ["sim", "validate", str(folder), *in_twin, *where, "--jobs", jobs, "--json"]

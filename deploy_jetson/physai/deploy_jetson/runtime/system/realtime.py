@@ -10,6 +10,9 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from physai.sdk.base.option import Option
 
 # Highest priority to use; 99 is for the kernel's own watchdogs.
 MAX_PRIORITY = 98
@@ -27,14 +30,17 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Realtime:
-    """Real-time settings to request."""
+    """Real-time settings to request.
 
-    priority: int | None = None
-    """SCHED_FIFO priority, 1 … 98; None for the default scheduler."""
+    Attributes:
+        priority: SCHED_FIFO priority of the loop, 1 to 98. None for the default scheduler.
+        cpu: core reserved for the loop. None for any.
+        lock_memory: keep all pages in memory.
+    """
+
+    priority: Annotated[int | None, Option(metavar="P")] = None
     cpu: int | None = None
-    """Core reserved for the loop; None for any."""
-    lock_memory: bool = True
-    """Whether to keep all pages in memory."""
+    lock_memory: Annotated[bool, Option(flags=("--no-lock",), help="do not lock the process's memory")] = True
 
 
 def acquire(wanted: Realtime) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ class Installed:
     """Whether the bundle was already installed and nothing was done."""
     active: bool
     """Whether the bundle is in the active slot."""
+    activated: bool = False
+    """Whether this installation activated it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -169,7 +169,7 @@ def make_owned(folder: Path) -> None:
             folder.chmod(0o755)
     except OSError as error:
         raise SlotError(
-            f"{folder}: cannot be created: {error.strerror}; run as root, or choose another folder: --config"
+            f"{folder}: cannot be created: {error.strerror}; run as root, or choose another folder: --config-root"
         ) from None
     if not os.access(folder, os.W_OK, effective_ids=True):
         raise SlotError(

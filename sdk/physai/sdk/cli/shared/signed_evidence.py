@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable
-from physai.sdk.cli.shared.key_files import KEYS_SHOWN, default_trust, key_folder, key_of_role
-from physai.sdk.cli.shared.passphrases import add_passphrase_argument
+from physai.sdk.cli.shared.key_files import KEYS_SHOWN, key_folder
+from physai.sdk.cli.shared.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.signing.files.user_keys import trusted_validators as trusted_validators
 
 if TYPE_CHECKING:
-    from physai.sdk.signing.ed25519 import PublicKey, SigningKey
+    from physai.sdk.signing.ed25519 import SigningKey
 
 
 def add_signing_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +40,15 @@ def own_signing_key(path: Path | None, passphrase_file: Path | None) -> SigningK
         KeyFileError: the key of `--key` cannot be used.
     """
     from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError
+    from physai.sdk.signing.files.user_keys import load_key
 
+    passphrase = passphrase_from(passphrase_file)
     if path is not None:
-        return key_of_role("validator", path, passphrase_file)
+        return load_key("validator", path, passphrase=passphrase)
     if not (key_folder() / f"validator{PRIVATE_SUFFIX}").exists():
         return None
     try:
-        return key_of_role("validator", None, passphrase_file)
+        return load_key("validator", passphrase=passphrase)
     except KeyFileError as error:
         print(printable(f"not signed: {error}"), file=sys.stderr)
         return None
@@ -59,20 +62,3 @@ def add_trust_argument(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"trust file whose validators may have signed twin and tick times (default: {KEYS_SHOWN}/trust.json)",
     )
-
-
-def trusted_validators(path: Path | None) -> tuple[PublicKey, ...]:
-    """Validators of a trust file; of the user's own if none is named, without one the user's own key.
-
-    Raises:
-        KeyFileError: the user's own key is malformed.
-        TrustError: the file is missing, malformed, or not signed by its owners.
-    """
-    from physai.sdk.signing.ed25519 import PUBLIC_SUFFIX, load_public_key
-    from physai.sdk.signing.trust_file import SignedTrust
-
-    file = path or default_trust()
-    if path is None and not file.exists():
-        own = key_folder() / f"validator{PUBLIC_SUFFIX}"
-        return (load_public_key(own),) if own.exists() else ()
-    return SignedTrust.load(file).check().usable("validator")

@@ -15,7 +15,7 @@ from physai.deploy_jetson.update.flash.target import Target
 from physai.sdk.base.errors import DeviceError
 
 OTHERS_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl someone@somewhere\n"
-FORCED = 'command="/opt/physai/bin/physai robot receive --root /var/lib/physai --config /etc/physai",restrict '
+FORCED = 'command="/opt/physai/bin/physai robot receive --root /var/lib/physai --config-root /etc/physai",restrict '
 ONLY_FLASHES = "this key may flash this robot (`physai flash`), and nothing else"
 
 

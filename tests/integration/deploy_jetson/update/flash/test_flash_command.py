@@ -73,8 +73,8 @@ def test_arguments_that_make_no_sense(file: Path, tmp_path: Path) -> None:
         run(file)
     with pytest.raises(PhysaiError, match="name one robot, or a fleet"):
         run("host", file, "--group", "fleet.yaml")
-    with pytest.raises(PhysaiError, match="argument --patience: expected a finite number"):
-        run("host", file, "--patience", "nan")
+    with pytest.raises(PhysaiError, match="argument --patience-s: expected a finite number"):
+        run("host", file, "--patience-s", "nan")
     with pytest.raises(PhysaiError, match="cannot be read"):
         run("host", tmp_path / "missing.physai")
     file.write_bytes(file.read_bytes()[:-1])
@@ -104,9 +104,8 @@ def test_what_goes_on_is_said_once_to_a_file_and_changes_in_place_on_a_terminal(
     assert "\x1b[2J" not in file.getvalue() + terminal.getvalue(), "what a robot says cannot move the cursor"
     fleet = io.StringIO()
     with Display(fleet, quiet=False) as display:
-        show = display.show_for(Target.parse("cell-1"))
         for step in steps[:-1]:
-            show(step)
+            display.show_one(Target.parse("cell-1"), step)
     assert fleet.getvalue() == "cell-1: another flash\n"
 
 

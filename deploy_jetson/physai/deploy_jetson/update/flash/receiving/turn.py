@@ -57,7 +57,7 @@ class Turn:
                 _lock(queue, fcntl.LOCK_SH)
                 if not time.monotonic() < end:
                     raise LockedError(
-                        "another flash of this robot is in progress; try again later, or wait longer: --patience S"
+                        "another flash of this robot is in progress; try again later, or wait longer: --patience-s S"
                     )
                 waiting()
                 time.sleep(_POLL_S)
