@@ -12,8 +12,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.docstring import argument_texts, epilog_of
+from physai.sdk.cli.docstring import argument_texts, epilog_of, with_flags
 from physai.sdk.cli.parameter import Option, Parameter, parameters_of
 from physai.sdk.cli.parser import Parser
 
@@ -42,7 +43,8 @@ def verb(function: Callable[..., Any] | None = None, *, summary: str) -> Callabl
     Returns:
         A decorator of the presenting function. That takes the procedure, bound to the options given, as its first
         argument, and its own parameters by name; one that the procedure has as well gets the same value, and needs no
-        text. It returns the exit code. Its docstring after the first paragraph is shown below the options.
+        text. It returns the exit code. Its docstring after the first paragraph is shown below the options. Errors
+        that name a parameter in backticks name the option instead.
     """
 
     def decorated(present: _Present) -> CliCommand:
@@ -69,7 +71,14 @@ def _made(function: Callable[..., Any] | None, present: _Present, summary: str) 
 
     def run(namespace: argparse.Namespace) -> int:
         procedure, own = parameters()
-        given = vars(namespace)
+        try:
+            return presented(procedure, own, vars(namespace))
+        except PhysaiError as error:
+            flags = {name: flag for one in (own | procedure).values() for name, flag in one.all_flags()}
+            error.args = tuple(with_flags(word, flags) if isinstance(word, str) else word for word in error.args)
+            raise
+
+    def presented(procedure: dict[str, Parameter], own: dict[str, Parameter], given: dict[str, Any]) -> int:
         options: dict[str, Any] = {}
         for name, one in own.items():
             source = procedure.get(name, one)

@@ -67,6 +67,8 @@ def bake(
         server: serve it there.
         tell: receives progress.
     """
+    if eggs < 0:
+        raise PhysaiError(f"`eggs` is {eggs}, with {oven.heat:g} K of `heat`")
     return {name: value for name, value in locals().items() if name != "tell"}
 
 
@@ -126,6 +128,7 @@ def test_old_spellings_work_and_name_the_new_one() -> None:
         (["c", "l", "--tell", "x"], "no option --tell"),
         (["c", "l", "--set", "x"], "KEY=VALUE"),
         (["c", "l", "--cold", "--warm"], "not allowed with"),
+        (["c", "l", "--eggs", "-1"], "^--eggs is -1, with 450 K of --heat$"),
     ],
 )
 def test_bad_words_are_refused(words: list[str], error: str) -> None:
