@@ -9,7 +9,7 @@ from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from physai.twin.calibration.calibrate import Calibration as Calibration
-    from physai.twin.calibration.calibrate import calibrate as calibrate
+    from physai.twin.calibration.from_recordings import calibrate as calibrate
     from physai.twin.logs.reader import read_log as read_log
     from physai.twin.logs.reader import read_logs as read_logs
     from physai.twin.logs.robot_log import RobotLog as RobotLog
@@ -33,7 +33,8 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "calibration.calibrate": ["Calibration", "calibrate"],
+        "calibration.calibrate": ["Calibration"],
+        "calibration.from_recordings": ["calibrate"],
         "logs.reader": ["read_log", "read_logs"],
         "logs.robot_log": ["RobotLog"],
         "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],

@@ -174,8 +174,8 @@ class CalibrateSpec(JobSpec):
         return [
             *("sim", "calibrate", robot, *(f"{INPUT}/{name}" for name in self.logs), *held_out, *recorded_on),
             *self.options("columns"),
-            *("--output", f"{OUTPUT}/twin.json", "--report", OUTPUT, "--json", "--seed", str(self.seed)),
-            *("--window", repr(self.window_s), "--time-budget-s", repr(self.time_budget_s)),
+            *("--out", f"{OUTPUT}/twin.json", "--report", OUTPUT, "--json", "--seed", str(self.seed)),
+            *("--window-s", repr(self.window_s), "--time-budget-s", repr(self.time_budget_s)),
         ]
 
 
