@@ -19,7 +19,7 @@ from physai.sim.robots import Robot, load_robot
 from physai.twin.calibration.alternatives import model_alternatives
 from physai.twin.calibration.calibrate import fit_twin, residuals
 from physai.twin.calibration.replay.replay import WINDOW_S, replay
-from physai.twin.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.twin.calibration.stand_in.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.twin.claims.claims import contradiction
 from physai.twin.logs import LogError, RobotLog, read_logs
 from physai.twin.model.credibility import MIN_WINDOW_S

@@ -9,7 +9,11 @@ from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from physai.twin.calibration.calibrate import Calibration as Calibration
+    from physai.twin.calibration.design import excite as excite
     from physai.twin.calibration.from_recordings import calibrate as calibrate
+    from physai.twin.calibration.replay.replay_logs import replay as replay
+    from physai.twin.calibration.stand_in.recordings import record as record
+    from physai.twin.closed_loop.check_closed_loop import check_closed_loop as check_closed_loop
     from physai.twin.logs.reader import read_log as read_log
     from physai.twin.logs.reader import read_logs as read_logs
     from physai.twin.logs.robot_log import RobotLog as RobotLog
@@ -23,10 +27,14 @@ __all__ = [
     "RobotLog",
     "Twin",
     "calibrate",
+    "check_closed_loop",
+    "excite",
     "load_twin",
     "nominal_twin",
     "read_log",
     "read_logs",
+    "record",
+    "replay",
     "save_twin",
 ]
 
@@ -35,6 +43,10 @@ __getattr__ = lazy_exports(
     {
         "calibration.calibrate": ["Calibration"],
         "calibration.from_recordings": ["calibrate"],
+        "calibration.design": ["excite"],
+        "calibration.replay.replay_logs": ["replay"],
+        "calibration.stand_in.recordings": ["record"],
+        "closed_loop.check_closed_loop": ["check_closed_loop"],
         "logs.reader": ["read_log", "read_logs"],
         "logs.robot_log": ["RobotLog"],
         "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import PhysaiError
+# For the verbs that are not made by the bridge yet.
+from physai.sdk.base.arguments import MAX_SEED as MAX_SEED
+from physai.sdk.base.arguments import require_range as require_range
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
-
-MAX_SEED = 2**32 - 1
-"""Greatest seed of a stand-in, a virtual robot or a bootstrap."""
-
-
-def require_range(option: str, value: float, least: float, most: float) -> None:
-    """Raises PhysaiError unless the option's value lies in the range, both ends included; NaN lies in none."""
-    if not least <= value <= most:
-        raise PhysaiError(f"{option} must lie in {least} … {most}, got {value}")
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
@@ -89,3 +84,15 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
     from rich.progress import Progress
 
     return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+
+
+@contextmanager
+def share_bar(label: str) -> Generator[Callable[[float], None]]:
+    """Show a progress bar on stderr, invisible if that is no terminal; yields what receives the share that is done."""
+    with progress_bar() as bar:
+        line = bar.add_task(label, total=1.0)
+
+        def update(share: float) -> None:
+            bar.update(line, completed=share)
+
+        yield update

@@ -17,7 +17,7 @@ from physai.sim.robots import Robot, load_robot
 from physai.twin.calibration.calibrate import fit_twin, residuals
 from physai.twin.calibration.calibration_page import calibration_page
 from physai.twin.calibration.replay.replay import replay
-from physai.twin.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.twin.calibration.stand_in.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.twin.claims.changes import model_changes, plausible_amounts
 from physai.twin.claims.claims import contradiction, log_ratio
 from physai.twin.claims.spot_check import sample_error
