@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from physai.twin.calibration.replay.replay_logs import replay as replay
     from physai.twin.calibration.stand_in.recordings import record as record
     from physai.twin.closed_loop.check_closed_loop import check_closed_loop as check_closed_loop
+    from physai.twin.logs.check_logs import check_logs as check_logs
     from physai.twin.logs.reader import read_log as read_log
     from physai.twin.logs.reader import read_logs as read_logs
     from physai.twin.logs.robot_log import RobotLog as RobotLog
@@ -28,6 +29,7 @@ __all__ = [
     "Twin",
     "calibrate",
     "check_closed_loop",
+    "check_logs",
     "excite",
     "load_twin",
     "nominal_twin",
@@ -47,6 +49,7 @@ __getattr__ = lazy_exports(
         "calibration.replay.replay_logs": ["replay"],
         "calibration.stand_in.recordings": ["record"],
         "closed_loop.check_closed_loop": ["check_closed_loop"],
+        "logs.check_logs": ["check_logs"],
         "logs.reader": ["read_log", "read_logs"],
         "logs.robot_log": ["RobotLog"],
         "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
