@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from physai.gates.report.validation import ValidationOptions as ValidationOptions
+    from physai.gates.report.exam_opening import open_exam as open_exam
     from physai.gates.report.validation import validate as validate
+    from physai.gates.report.validation_options import ValidationOptions as ValidationOptions
     from physai.gates.settings import GateSettings as GateSettings
     from physai.gates.settings import load_gates as load_gates
 
@@ -17,13 +18,16 @@ __all__ = [
     "GateSettings",
     "ValidationOptions",
     "load_gates",
+    "open_exam",
     "validate",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "report.validation": ["ValidationOptions", "validate"],
+        "report.exam_opening": ["open_exam"],
+        "report.validation": ["validate"],
+        "report.validation_options": ["ValidationOptions"],
         "settings": ["GateSettings", "load_gates"],
     },
 )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from physai.service.client.remote_session import AsyncRemoteSession as AsyncRemoteSession
     from physai.service.client.remote_session import RemoteSession as RemoteSession
     from physai.service.client.remote_session import StepReply as StepReply
+    from physai.service.client.remote_validation import validate as validate
     from physai.service.client.service import ServiceClient as ServiceClient
     from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
     from physai.service.serving.process import running_service as running_service
@@ -24,6 +25,7 @@ __all__ = [
     "ServiceError",
     "StepReply",
     "running_service",
+    "validate",
 ]
 
 __getattr__ = lazy_exports(
@@ -32,6 +34,7 @@ __getattr__ = lazy_exports(
         "serving.process": ["running_service"],
         "client.errors": ["ServiceError"],
         "client.remote_session": ["AsyncRemoteSession", "RemoteSession", "StepReply"],
+        "client.remote_validation": ["validate"],
         "client.service": ["ServiceClient"],
         "client.vector_env": ["RemoteVectorEnv"],
     },

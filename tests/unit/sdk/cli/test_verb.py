@@ -57,7 +57,7 @@ def bake(
         cake: name of the cake.
         layers: layers from below.
         out: file to write.
-        recipe: a recipe, or its file. None for the usual one.
+        recipe: a recipe, or its file. None for ~/.recipes/usual.yaml.
         shape: shape of 100 % of the cakes.
         rest_s: time to rest before `eggs` are added [s]; None for no rest.
         eggs: number of eggs.
@@ -142,7 +142,7 @@ def test_help_is_the_docstring() -> None:
     text = " ".join(parser.format_help().split())
     for part in (
         "[-h] [-o FILE] [--recipe FILE]",
-        "a recipe, or its file (default: the usual one)",
+        "a recipe, or its file (default: ~/.recipes/usual.yaml)",
         "time to rest before --eggs are added [s] (default: no rest)",
         "number of eggs (default: 3)",
         "shape of 100 % of the cakes (default: round)",
