@@ -99,12 +99,16 @@ class _Noun:
     """Verbs of a noun."""
 
     actions: Mapping[str, CliCommand]
+    default: str | None
     old_names: Mapping[str, str]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Adds a parser per action."""
         if isinstance(parser, Parser):
             parser.renamed_words.update(self.old_names)
+        if self.default is not None:
+            parser.add_subparsers(dest="action", metavar="ACTION")
+            parser.set_defaults(**{RUN: self.actions[self.default].run})
         for name, command in self.actions.items():
             add_action(parser, name, command)
 
@@ -125,13 +129,20 @@ def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand) 
     child.set_defaults(**{RUN: command.run})
 
 
-def noun(summary: str, actions: Mapping[str, CliCommand], *, old_names: Mapping[str, str] | None = None) -> CliCommand:
+def noun(
+    summary: str,
+    actions: Mapping[str, CliCommand],
+    *,
+    default: str | None = None,
+    old_names: Mapping[str, str] | None = None,
+) -> CliCommand:
     """Make a noun with several verbs, `physai NOUN VERB`; entry points `NOUN.VERB` add others.
 
     Args:
         summary: one line for the list of nouns, without a period.
         actions: verbs by name.
+        default: the verb without a word; None if one is required.
         old_names: names of verbs by the names they had in the last version, which still work.
     """
-    made = _Noun(actions=actions, old_names=old_names or {})
+    made = _Noun(actions=actions, default=default, old_names=old_names or {})
     return CliCommand(summary=summary, add_arguments=made.add_arguments, run=made.run)

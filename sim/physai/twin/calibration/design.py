@@ -14,7 +14,7 @@ from physai.sdk.cli.parameter import Option
 
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
-    from physai.twin.calibration.excitation import Excitation
+    from physai.twin.calibration.stand_in.excitation import Excitation
     from physai.twin.model.twin import Twin
 
 
@@ -64,7 +64,7 @@ def excite(
         UnknownNameError: the twin has no parameter of a name in `parameters`.
         PhysaiError: an argument is out of range, or the file cannot be written.
     """
-    from physai.twin.calibration.excitation import design_excitation, write_commands
+    from physai.twin.calibration.stand_in.excitation import design_excitation, write_commands
     from physai.twin.model.twin import load_twin
 
     require_range("seed", seed, 0, MAX_SEED)

@@ -25,7 +25,7 @@ def command(call: Callable[..., DesignedCommands], *, as_json: AsJson = False) -
 
     exit code: 0 the recording would constrain every parameter, 1 it would not, 2 nothing was written
     """
-    from physai.twin.calibration.excitation import envelope
+    from physai.twin.calibration.stand_in.excitation import envelope
 
     with share_bar("candidates") as progress:
         made = call(progress=progress)
@@ -43,7 +43,7 @@ def command(call: Callable[..., DesignedCommands], *, as_json: AsJson = False) -
 
 
 def _text(made: DesignedCommands) -> Iterator[str]:
-    from physai.twin.calibration.excitation import envelope
+    from physai.twin.calibration.stand_in.excitation import envelope
 
     found, robot = made.excitation, made.robot
     rows = [

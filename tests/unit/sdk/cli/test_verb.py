@@ -162,3 +162,14 @@ def test_a_noun_has_verbs_and_their_old_names() -> None:
     assert told.getvalue() == "note: roast is now bake\n"
     with pytest.raises(PhysaiError, match="did you mean bake"):
         run(kitchen, "bale", "c", "l")
+    with pytest.raises(PhysaiError, match="required: ACTION"):
+        run(kitchen)
+
+
+def test_a_noun_may_have_a_default() -> None:
+    @verb(summary="list the ovens")
+    def listed(*, as_json: AsJson = False) -> int:
+        return 3 if as_json else 4
+
+    ovens = noun("ovens", {"list": listed}, default="list")
+    assert (run(ovens), run(ovens, "list"), run(ovens, "list", "--json")) == (4, 4, 3)

@@ -61,7 +61,7 @@ def record(
         PhysaiError: an argument is out of range, or the folder is not empty.
     """
     from physai.sim.robots import load_robot
-    from physai.twin.calibration.excitation import read_commands
+    from physai.twin.calibration.stand_in.excitation import read_commands
     from physai.twin.calibration.stand_in.synthetic_robot import excite, play, stand_in, write_columns, write_recording
     from physai.twin.calibration.stand_in.synthetic_toss import toss, write_toss, write_toss_columns
 
