@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from physai.sim.engines.protocol import EngineMaker as EngineMaker
     from physai.sim.engines.protocol import RolloutEngine as RolloutEngine
     from physai.sim.envs.environment import Environment as Environment
+    from physai.sim.playback.import_settings import ImportSettings as ImportSettings
+    from physai.sim.playback.robot_import import RobotImport as RobotImport
+    from physai.sim.playback.robot_import import draw_robot as draw_robot
+    from physai.sim.playback.robot_import import import_robot as import_robot
+    from physai.sim.playback.robot_import import import_robots as import_robots
     from physai.sim.policies.device_policy import DevicePolicy as DevicePolicy
     from physai.sim.policies.evaluate import Episodes as Episodes
     from physai.sim.policies.evaluate import Policy as Policy
@@ -24,7 +29,6 @@ if TYPE_CHECKING:
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
     from physai.sim.robots.checks.check import check_robot as check_robot
-    from physai.sim.robots.importing.importer import import_robot as import_robot
     from physai.sim.robots.objects import Box as Box
     from physai.sim.robots.objects import with_objects as with_objects
     from physai.sim.tasks.common import compiled as compiled
@@ -56,12 +60,14 @@ __all__ = [
     "EngineMaker",
     "Environment",
     "Episodes",
+    "ImportSettings",
     "ModelError",
     "OnnxPolicy",
     "Policy",
     "Randomise",
     "RewardTerm",
     "Robot",
+    "RobotImport",
     "RolloutEngine",
     "SensorModel",
     "Success",
@@ -72,8 +78,10 @@ __all__ = [
     "WorldView",
     "check_robot",
     "compiled",
+    "draw_robot",
     "envelope",
     "import_robot",
+    "import_robots",
     "load_engine",
     "load_robot",
     "load_task",
@@ -91,7 +99,8 @@ __getattr__ = lazy_exports(
     {
         "policies.device_policy": ["DevicePolicy"],
         "robots.objects": ["Box", "with_objects"],
-        "robots.importing.importer": ["import_robot"],
+        "playback.import_settings": ["ImportSettings"],
+        "playback.robot_import": ["RobotImport", "draw_robot", "import_robot", "import_robots"],
         "robots.checks.check": ["check_robot"],
         "engines.named": ["load_engine"],
         "engines.protocol": ["Array", "CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
