@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from physai.sim.policies.evaluate import Policy as Policy
     from physai.sim.policies.evaluate import play_episodes as play_episodes
     from physai.sim.policies.onnx import OnnxPolicy as OnnxPolicy
+    from physai.sim.policies.score_ranks import rank as rank
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
     from physai.sim.robots.checks.check import check_robot as check_robot
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from physai.sim.tasks.common import compiled as compiled
     from physai.sim.tasks.common import envelope as envelope
     from physai.sim.tasks.common import timing as timing
+    from physai.sim.tasks.new_task import new_task as new_task
     from physai.sim.tasks.registry import load_task as load_task
     from physai.sim.tasks.registry import task_names as task_names
     from physai.sim.tasks.task import Delay as Delay
@@ -86,8 +88,10 @@ __all__ = [
     "load_robot",
     "load_task",
     "load_team",
+    "new_task",
     "play_episodes",
     "play_team",
+    "rank",
     "task_names",
     "team_model",
     "timing",
@@ -109,6 +113,8 @@ __getattr__ = lazy_exports(
         "policies.onnx": ["OnnxPolicy"],
         "robots": ["Robot", "load_robot"],
         "tasks.common": ["compiled", "envelope", "timing"],
+        "policies.score_ranks": ["rank"],
+        "tasks.new_task": ["new_task"],
         "tasks.registry": ["load_task", "task_names"],
         "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task", "Uniforms", "WorldView"],
         "teams.team": ["Team", "team_model"],
