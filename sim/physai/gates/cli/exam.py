@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from physai.gates.report.exam_opening import open_exam
 from physai.sdk.base.terminal import printable
-from physai.sdk.cli.shared.options import key_of_role
+from physai.sdk.cli.shared.key_files import key_of_role
 from physai.sdk.cli.verb import AsJson, noun, verb
 
 if TYPE_CHECKING:
