@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from physai.sim.engines.protocol import EngineMaker as EngineMaker
     from physai.sim.engines.protocol import RolloutEngine as RolloutEngine
     from physai.sim.envs.environment import Environment as Environment
-    from physai.sim.playback.import_settings import ImportSettings as ImportSettings
-    from physai.sim.playback.robot_import import RobotImport as RobotImport
-    from physai.sim.playback.robot_import import draw_robot as draw_robot
-    from physai.sim.playback.robot_import import import_robot as import_robot
-    from physai.sim.playback.robot_import import import_robots as import_robots
+    from physai.sim.playback.robot_import.import_files import RobotImport as RobotImport
+    from physai.sim.playback.robot_import.import_files import draw_robot as draw_robot
+    from physai.sim.playback.robot_import.import_files import import_robot as import_robot
+    from physai.sim.playback.robot_import.import_files import import_robots as import_robots
+    from physai.sim.playback.robot_import.import_settings import ImportSettings as ImportSettings
     from physai.sim.policies.device_policy import DevicePolicy as DevicePolicy
     from physai.sim.policies.evaluate import Episodes as Episodes
     from physai.sim.policies.evaluate import Policy as Policy
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Task as Task
     from physai.sim.tasks.task import Uniforms as Uniforms
     from physai.sim.tasks.task import WorldView as WorldView
+    from physai.sim.teams.evaluation import Evaluation as Evaluation
+    from physai.sim.teams.evaluation import TeamEvaluation as TeamEvaluation
+    from physai.sim.teams.evaluation import evaluate as evaluate
     from physai.sim.teams.team import Team as Team
     from physai.sim.teams.team import team_model as team_model
     from physai.sim.teams.team_environment import TeamEnvironment as TeamEnvironment
@@ -62,6 +65,7 @@ __all__ = [
     "EngineMaker",
     "Environment",
     "Episodes",
+    "Evaluation",
     "ImportSettings",
     "ModelError",
     "OnnxPolicy",
@@ -76,12 +80,14 @@ __all__ = [
     "Task",
     "Team",
     "TeamEnvironment",
+    "TeamEvaluation",
     "Uniforms",
     "WorldView",
     "check_robot",
     "compiled",
     "draw_robot",
     "envelope",
+    "evaluate",
     "import_robot",
     "import_robots",
     "load_engine",
@@ -103,8 +109,8 @@ __getattr__ = lazy_exports(
     {
         "policies.device_policy": ["DevicePolicy"],
         "robots.objects": ["Box", "with_objects"],
-        "playback.import_settings": ["ImportSettings"],
-        "playback.robot_import": ["RobotImport", "draw_robot", "import_robot", "import_robots"],
+        "playback.robot_import.import_settings": ["ImportSettings"],
+        "playback.robot_import.import_files": ["RobotImport", "draw_robot", "import_robot", "import_robots"],
         "robots.checks.check": ["check_robot"],
         "engines.named": ["load_engine"],
         "engines.protocol": ["Array", "CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
@@ -117,6 +123,7 @@ __getattr__ = lazy_exports(
         "tasks.new_task": ["new_task"],
         "tasks.registry": ["load_task", "task_names"],
         "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task", "Uniforms", "WorldView"],
+        "teams.evaluation": ["Evaluation", "TeamEvaluation", "evaluate"],
         "teams.team": ["Team", "team_model"],
         "teams.team_environment": ["TeamEnvironment"],
         "teams.team_evaluate": ["play_team"],

@@ -41,7 +41,7 @@ def _show(
         render: render the home pose to this file, with the axes of the end effector (default: the robot's name with
             .png, in this folder).
     """
-    from physai.sim.playback.robot_import import draw_robot
+    from physai.sim.playback.robot_import.import_files import draw_robot
     from physai.sim.robots import load_robot
 
     robot = load_robot(model)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.verb import AsJson, Option, verb
-from physai.sim.playback.import_settings import ImportSettings
-from physai.sim.playback.robot_import import import_robot, import_robots
+from physai.sim.playback.robot_import.import_files import import_robot, import_robots
+from physai.sim.playback.robot_import.import_settings import ImportSettings
 
 if TYPE_CHECKING:
-    from physai.sim.playback.robot_import import RobotImport
+    from physai.sim.playback.robot_import.import_files import RobotImport
     from physai.sim.robots import Robot
     from physai.sim.robots.checks.check import RobotCheck
 

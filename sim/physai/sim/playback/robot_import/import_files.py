@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.parameter import Option
 from physai.sdk.cli.shared.options import RayAddress
-from physai.sim.playback.import_settings import DEFAULTS, ImportSettings
+from physai.sim.playback.robot_import.import_settings import DEFAULTS, ImportSettings
 
 if TYPE_CHECKING:
     from physai.compute.pool import Workers
