@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from physai.sim.engines.protocol import EngineMaker as EngineMaker
     from physai.sim.engines.protocol import RolloutEngine as RolloutEngine
     from physai.sim.envs.environment import Environment as Environment
+    from physai.sim.playback.play import Playback as Playback
+    from physai.sim.playback.play import play as play
     from physai.sim.playback.robot_import.import_files import RobotImport as RobotImport
     from physai.sim.playback.robot_import.import_files import draw_robot as draw_robot
     from physai.sim.playback.robot_import.import_files import import_robot as import_robot
@@ -69,6 +71,7 @@ __all__ = [
     "ImportSettings",
     "ModelError",
     "OnnxPolicy",
+    "Playback",
     "Policy",
     "Randomise",
     "RewardTerm",
@@ -95,6 +98,7 @@ __all__ = [
     "load_task",
     "load_team",
     "new_task",
+    "play",
     "play_episodes",
     "play_team",
     "rank",
@@ -109,6 +113,7 @@ __getattr__ = lazy_exports(
     {
         "policies.device_policy": ["DevicePolicy"],
         "robots.objects": ["Box", "with_objects"],
+        "playback.play": ["Playback", "play"],
         "playback.robot_import.import_settings": ["ImportSettings"],
         "playback.robot_import.import_files": ["RobotImport", "draw_robot", "import_robot", "import_robots"],
         "robots.checks.check": ["check_robot"],

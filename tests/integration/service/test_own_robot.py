@@ -99,7 +99,7 @@ def test_the_whole_chain(
     play += ["--video", str(tmp_path / "case.mp4"), "--width", "32", "--height", "32", "--fps", "1"]
     assert main(play) == 2
     assert "name the recorded one's file with --model FILE" in capsys.readouterr().err
-    assert main([*play, "--robot", robot_file]) == 0, capsys.readouterr().err
+    assert main([*play, "--model", robot_file]) == 0, capsys.readouterr().err
 
 
 def test_a_twin_belongs_to_its_robot(service: ServiceProcess, arm: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -78,6 +78,7 @@ def evaluate(
     from physai.sim.policies.evaluate import play_episodes
     from physai.sim.policies.onnx import read_policy
     from physai.sim.policies.resolve import find_origin, find_policy
+    from physai.sim.teams.trained_team import require_one_robot
 
     policy = Path(policy)
     if holds_team(policy):
@@ -101,42 +102,11 @@ def evaluate(
     )
 
 
-def require_one_robot(what: object, given: Mapping[str, object]) -> None:
-    """Check that no option of one robot is given for a team.
-
-    Args:
-        what: name of the team or its run folder, for the message.
-        given: values of these options; None for those that are not given.
-
-    Raises:
-        PhysaiError: one is given.
-    """
-    for name, value in given.items():
-        if value is not None:
-            raise PhysaiError(f"`{name}` is for one robot, and {what} is a team; omit it, or name the run of one robot")
-
-
-def trained_team(folder: Path, device: PolicyDevice) -> tuple[Team, dict[str, OnnxPolicy]]:
-    """The team of a run folder, and its members' exported policies.
-
-    Raises:
-        TaskError: the folder's record cannot be read, or its team is not built in.
-        PhysaiError: a member has no exported policy.
-    """
-    from physai.sim.policies.devices import make_policy
-    from physai.sim.policies.onnx import read_policy
-    from physai.sim.policies.resolve import find_policy
-    from physai.sim.teams.team_registry import team_of
-
-    team = team_of(folder)
-    files = {name: find_policy(folder / name) for name in team.members}
-    return team, {name: make_policy(read_policy(path), source=str(path), device=device) for name, path in files.items()}
-
-
 def _evaluate_team(
     folder: Path, device: PolicyDevice, episodes: int, progress: Callable[[float], None], *, randomise: bool
 ) -> TeamEvaluation:
     from physai.sim.teams.team_evaluate import play_team
+    from physai.sim.teams.trained_team import trained_team
 
     require_range("episodes", episodes, 1, MAX_EPISODES)
     team, policies = trained_team(folder, device)
