@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from physai.service.auth.token_admin import create_token as create_token
+    from physai.service.auth.token_admin import list_tokens as list_tokens
+    from physai.service.auth.token_admin import revoke_token as revoke_token
     from physai.service.client.errors import ServiceError as ServiceError
     from physai.service.client.remote_session import AsyncRemoteSession as AsyncRemoteSession
     from physai.service.client.remote_session import RemoteSession as RemoteSession
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from physai.service.client.service import ServiceClient as ServiceClient
     from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
     from physai.service.serving.process import running_service as running_service
+    from physai.service.serving.serve_data import serve as serve
+    from physai.service.view.browser import play_in_browser as play_in_browser
 
 __all__ = [
     "AsyncRemoteSession",
@@ -24,13 +29,21 @@ __all__ = [
     "ServiceClient",
     "ServiceError",
     "StepReply",
+    "create_token",
+    "list_tokens",
+    "play_in_browser",
+    "revoke_token",
     "running_service",
+    "serve",
     "validate",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "auth.token_admin": ["create_token", "list_tokens", "revoke_token"],
+        "serving.serve_data": ["serve"],
+        "view.browser": ["play_in_browser"],
         "serving.process": ["running_service"],
         "client.errors": ["ServiceError"],
         "client.remote_session": ["AsyncRemoteSession", "RemoteSession", "StepReply"],
