@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from physai.twin.model.twin import load_twin as load_twin
     from physai.twin.model.twin import nominal_twin as nominal_twin
     from physai.twin.model.twin import save_twin as save_twin
+    from physai.twin.virtual_robot.simulate_robot import simulate_robot as simulate_robot
 
 __all__ = [
     "Calibration",
@@ -38,6 +39,7 @@ __all__ = [
     "record",
     "replay",
     "save_twin",
+    "simulate_robot",
 ]
 
 __getattr__ = lazy_exports(
@@ -53,5 +55,6 @@ __getattr__ = lazy_exports(
         "logs.reader": ["read_log", "read_logs"],
         "logs.robot_log": ["RobotLog"],
         "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
+        "virtual_robot.simulate_robot": ["simulate_robot"],
     },
 )
