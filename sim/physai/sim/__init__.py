@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from physai.sim.policies.evaluate import Policy as Policy
     from physai.sim.policies.evaluate import play_episodes as play_episodes
     from physai.sim.policies.onnx import OnnxPolicy as OnnxPolicy
+    from physai.sim.policies.score_ranks import ScoreComparison as ScoreComparison
     from physai.sim.policies.score_ranks import rank as rank
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Task as Task
     from physai.sim.tasks.task import Uniforms as Uniforms
     from physai.sim.tasks.task import WorldView as WorldView
-    from physai.sim.teams.evaluation import Evaluation as Evaluation
+    from physai.sim.teams.evaluation import PolicyEvaluation as PolicyEvaluation
     from physai.sim.teams.evaluation import TeamEvaluation as TeamEvaluation
     from physai.sim.teams.evaluation import evaluate as evaluate
     from physai.sim.teams.team import Team as Team
@@ -67,17 +68,18 @@ __all__ = [
     "EngineMaker",
     "Environment",
     "Episodes",
-    "Evaluation",
     "ImportSettings",
     "ModelError",
     "OnnxPolicy",
     "Playback",
     "Policy",
+    "PolicyEvaluation",
     "Randomise",
     "RewardTerm",
     "Robot",
     "RobotImport",
     "RolloutEngine",
+    "ScoreComparison",
     "SensorModel",
     "Success",
     "Task",
@@ -124,11 +126,11 @@ __getattr__ = lazy_exports(
         "policies.onnx": ["OnnxPolicy"],
         "robots": ["Robot", "load_robot"],
         "tasks.common": ["compiled", "envelope", "timing"],
-        "policies.score_ranks": ["rank"],
+        "policies.score_ranks": ["ScoreComparison", "rank"],
         "tasks.new_task": ["new_task"],
         "tasks.registry": ["load_task", "task_names"],
         "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task", "Uniforms", "WorldView"],
-        "teams.evaluation": ["Evaluation", "TeamEvaluation", "evaluate"],
+        "teams.evaluation": ["PolicyEvaluation", "TeamEvaluation", "evaluate"],
         "teams.team": ["Team", "team_model"],
         "teams.team_environment": ["TeamEnvironment"],
         "teams.team_evaluate": ["play_team"],

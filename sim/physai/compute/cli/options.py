@@ -1,4 +1,4 @@
-"""Checks of options and the progress bar that several verbs share."""
+"""Progress bars of verbs."""
 
 from __future__ import annotations
 
@@ -9,44 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 # For the verbs that are not made by the bridge yet.
-from physai.sdk.base.arguments import MAX_SEED as MAX_SEED
 from physai.sdk.base.arguments import require_range as require_range
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
-
-
-def add_device_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds `--device`, which `choose_policy_device` reads."""
-    parser.add_argument(
-        "--device",
-        default="cpu",
-        metavar="DEVICE",
-        help="what computes the policy: cpu, cuda[:N], or tensorrt[:N] for TensorRT on that GPU (default: cpu)",
-    )
-
-
-def add_worker_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--jobs` and `--ray`; see `check_worker_options`."""
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="number of worker processes (default: 1; with --ray, the number of processors of the cluster)",
-    )
-    add_ray_argument(parser, "run the workers on Ray")
-
-
-def add_ray_argument(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds `--ray`; `what` says what it does."""
-    parser.add_argument(
-        "--ray",
-        nargs="?",
-        const="auto",
-        metavar="ADDRESS",
-        help=f"{what}: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), local (one "
-        "started here), or HOST:PORT of a cluster",
-    )
 
 
 def add_reward_without_argument(parser: argparse.ArgumentParser) -> None:
@@ -59,23 +25,6 @@ def add_reward_without_argument(parser: argparse.ArgumentParser) -> None:
         help="run the file of --reward although the kernel or container lacks this layer of its sandbox: namespaces, "
         "landlock",
     )
-
-
-def check_worker_options(arguments: argparse.Namespace) -> None:
-    """Raises PhysaiError for a number of workers out of range, and for what is no address of a cluster."""
-    from physai.compute.pool import require_jobs
-
-    if arguments.jobs is not None:
-        require_jobs(arguments.jobs)
-    check_ray_option(arguments)
-
-
-def check_ray_option(arguments: argparse.Namespace) -> None:
-    """Raises PhysaiError for what is no address of a cluster."""
-    if arguments.ray is not None:
-        from physai.compute.ray.cluster import check_address
-
-        check_address(arguments.ray)
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:

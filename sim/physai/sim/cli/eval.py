@@ -15,7 +15,7 @@ from physai.sim.teams.evaluation import evaluate
 if TYPE_CHECKING:
     from physai.sim.policies.evaluate import Episodes
     from physai.sim.tasks.task import Task
-    from physai.sim.teams.evaluation import Evaluation, TeamEvaluation
+    from physai.sim.teams.evaluation import PolicyEvaluation, TeamEvaluation
 
 _HIDDEN = "==SUPPRESS=="
 """Text of argparse for an option that the help leaves out."""
@@ -23,7 +23,7 @@ _HIDDEN = "==SUPPRESS=="
 
 @verb(evaluate, summary="evaluate an exported policy in simulation")
 def command(
-    call: Callable[..., Evaluation | TeamEvaluation],
+    call: Callable[..., PolicyEvaluation | TeamEvaluation],
     *,
     policy: Path,
     episodes: int,
@@ -31,7 +31,7 @@ def command(
     as_json: AsJson = False,
 ) -> int:
     """Print the successes."""
-    from physai.sim.teams.evaluation import Evaluation
+    from physai.sim.teams.evaluation import PolicyEvaluation
 
     if preset:
         raise PhysaiError(
@@ -40,7 +40,7 @@ def command(
         )
     with share_bar(f"playing {episodes} episodes") as progress:
         found = call(progress=progress)
-    if not isinstance(found, Evaluation):
+    if not isinstance(found, PolicyEvaluation):
         print(json.dumps(_team_record(found)) if as_json else _team_text(found))
         return 0
     if as_json:
@@ -62,7 +62,7 @@ def _counts(played: Episodes) -> dict[str, Any]:
     }
 
 
-def _record(found: Evaluation) -> dict[str, Any]:
+def _record(found: PolicyEvaluation) -> dict[str, Any]:
     return {
         "task": found.task.name,
         "criterion": found.task.success.text,
@@ -92,7 +92,7 @@ def _successes(task: Task, played: Episodes) -> str:
     )
 
 
-def _text(found: Evaluation) -> str:
+def _text(found: PolicyEvaluation) -> str:
     played = found.episodes
     lines = [f"{found.task.name}: {_successes(found.task, played)}"]
     if played.diverged:

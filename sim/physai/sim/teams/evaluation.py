@@ -23,7 +23,7 @@ MAX_EPISODES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class PolicyEvaluation:
     """Episodes of one policy."""
 
     policy: Path
@@ -52,7 +52,7 @@ def evaluate(
     engine: Literal["mujoco", "warp"] = "mujoco",
     device: Annotated[str, Option(metavar="DEVICE")] = "cpu",
     progress: Callable[[float], None] = lambda share: None,
-) -> Evaluation | TeamEvaluation:
+) -> PolicyEvaluation | TeamEvaluation:
     """Play episodes of an exported policy in simulation and count its successes; on the CPU it does not need torch.
 
     Args:
@@ -97,7 +97,7 @@ def evaluate(
     else:
         exported = make_policy(read_policy(path), source=str(path), device=place)
         played = play_episodes(exported, played_task, episodes=episodes, randomise=not nominal, progress=progress)
-    return Evaluation(
+    return PolicyEvaluation(
         policy=path, fingerprint=exported.fingerprint, device=place, engine=engine, task=played_task, episodes=played
     )
 
