@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import torch
 
+from benchmarks.gpu.counting import OperationCounter
 from benchmarks.gpu.gpu_peer import Peer
 from benchmarks.measure import BenchmarkResult, WorkloadError
 from physai.sim.engines.warp_device import WarpDeviceEngine
-from physai.sim.envs.device.counting import OperationCounter
 from physai.sim.envs.device.device_environment import DeviceEnvironment
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.tasks.task import Task

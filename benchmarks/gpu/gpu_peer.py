@@ -9,9 +9,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.gpu import mjlab_peer
+from benchmarks.gpu import counting, mjlab_peer
 from benchmarks.measure import WorkloadError
-from physai.sim.envs.device import counting
 
 TIMEOUT_S = 580.0
 """Time that an answer may take [s]; the first compiles mjlab's kernels."""

@@ -1,6 +1,6 @@
 """Steps and trains mjlab's Go1 in mjlab's own environment, which pins older libraries; nothing of physai is imported.
 
-Run as `python mjlab_peer.py DEVICE WORLDS COUNTING`, with the path of `physai/sim/envs/device/counting.py`. It reads
+Run as `python mjlab_peer.py DEVICE WORLDS COUNTING`, with the path of `counting.py`. It reads
 one JSON request per line and answers each with one line: `{"do": "count"}`, `{"do": "step", "steps": 100}`,
 `{"do": "train", "iterations": 2}`.
 """

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Realtime", "RobotRun", "run"]
 
-__getattr__ = lazy_exports(__name__, {"driving": ["RobotRun", "run"], "runtime.system.realtime": ["Realtime"]})
+__getattr__ = lazy_exports(__name__)

@@ -105,42 +105,4 @@ __all__ = [
     "verify",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "onnx.device": ["PolicyDevice"],
-        "signing.trust_file": ["SignedTrust"],
-        "base.errors": ["ContractError", "ContractMismatchError", "MissingExtraError", "PhysaiError"],
-        "bundle.manifest": ["Bundle", "read_bundle"],
-        "contract.contract_diff": ["diff", "require_same"],
-        "contract.io": ["load_contract", "save_contract"],
-        "contract.policy_contract": ["PolicyContract"],
-        "contract.robot": ["JointSpec", "RobotSpec"],
-        "contract.safety_envelope": ["SafetyEnvelope"],
-        "contract.terms": [
-            "ActionSpec",
-            "ActionTerm",
-            "CommandField",
-            "CommandSpec",
-            "ObservationSpec",
-            "ObservationTerm",
-            "TimingSpec",
-        ],
-        "evidence.origin": ["Origin"],
-        "evidence.requirements": ["Requirements"],
-        "evidence.verdict": ["GateResult", "Verdict", "VerdictOutcome", "load_verdict"],
-        "safety": ["Guard", "GuardResult", "GuardState", "guard_limits"],
-        "signing.trust_store": ["TrustStore"],
-        "signing.verify": ["VerificationError", "Verified", "verify"],
-        "transport.protocol": [
-            "JointCommand",
-            "RobotEndpoint",
-            "Sample",
-            "Transport",
-            "TransportError",
-            "empty_command",
-            "empty_sample",
-            "required_fields",
-        ],
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -22,12 +22,4 @@ __all__ = [
     "validate",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "report.exam_opening": ["open_exam"],
-        "report.validation": ["validate"],
-        "report.validation_options": ["ValidationOptions"],
-        "settings": ["GateSettings", "load_gates"],
-    },
-)
+__getattr__ = lazy_exports(__name__)

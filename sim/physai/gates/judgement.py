@@ -11,7 +11,6 @@ import onnxruntime
 from physai.gates.checks.gate import Context, Gate, GateFinding
 from physai.gates.checks.latency import LatencyGate
 from physai.gates.counterexample import FOLDER, record_smallest
-from physai.gates.runner import GATES
 from physai.sdk.base.errors import ContractError
 from physai.sdk.base.process.software import running_software
 from physai.sdk.evidence.origin import Origin
@@ -42,7 +41,7 @@ def judge(
         RecordingError: a recording cannot be written.
     """
     _correct(findings, context.settings.alpha)
-    temper(findings)
+    temper(findings, gates)
     results: list[GateResult] = []
     shown: dict[str, Counterexample] = {}
     for gate in gates.values():
@@ -103,12 +102,11 @@ def _correct(findings: dict[str, GateFinding], alpha: float) -> None:
             finding.next_step = "raise max_episodes of this gate"
 
 
-def temper(findings: dict[str, GateFinding]) -> None:
+def temper(findings: Mapping[str, GateFinding], gates: Mapping[str, Gate]) -> None:
     """Make results that rest on a twin without credibility undecided; nothing passes in such a twin."""
     if findings["twin"].outcome is VerdictOutcome.PASS:
         return
-    names = [gate.name for gate in GATES]
-    for gate in GATES[names.index("twin") + 1 :]:
+    for gate in list(gates.values())[list(gates).index("twin") + 1 :]:
         finding = findings[gate.name]
         undecided = finding.outcome is VerdictOutcome.PASS or (
             gate.rests_on_twin and finding.outcome is VerdictOutcome.FAIL

@@ -21,7 +21,7 @@ from physai.gates.judgement import judge
 from physai.gates.runner import all_gates, find_all
 from physai.gates.settings import parse_gates
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin, OriginKind, parse_accepted
@@ -70,7 +70,7 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
         "gates": context.settings.model_dump(mode="json"),
         "arms": sorted(subject.arms),
     }
-    try:
+    with oserror_as(RecordError, f"{folder}: cannot be written"):
         write_atomic(store.folder / _INPUTS_FILE, json.dumps(inputs, indent=2).encode())
         save_twin(subject.twin, store.folder / _TWIN_FILE)
         if evidence is not None:
@@ -81,8 +81,6 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
             if arm in subject.arms:
                 write_atomic(store.folder / name, subject.arms[arm])
         store.move(folder)
-    except OSError as error:
-        raise RecordError(f"{folder}: cannot be written: {error.strerror}") from None
 
 
 def rederive(
@@ -132,7 +130,7 @@ def rederive(
         try_policy(data, source=str(report))
     store = _Recorded(folder, len(list(folder.glob("*.npz"))), batches=[])
     tell("deriving the verdict from the recorded episodes")
-    gates = all_gates(evidence)
+    gates = all_gates(evidence, context.settings.further)
     _require_vouched(stated, context, evidence)
     if (exam := context.subject.exam) is not None:
         exam.require_signed(validators)
@@ -238,10 +236,8 @@ def _inputs(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    try:
+    with oserror_as(RecordError, f"{path}: cannot be read"):
         data = read_plain(path, limit=limit)
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
     if not len(data) <= limit:
         raise RecordError(f"{path}: more than {limit} bytes")
     return data

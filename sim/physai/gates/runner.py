@@ -19,6 +19,7 @@ from physai.gates.checks.twin import TwinGate
 from physai.gates.execution.store import BatchStore
 from physai.gates.execution.workers import WorkerResult, make_workers
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.plugins import PluginError, load_plugin
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.twin.rollouts.batch import Batch, BatchResult
@@ -40,7 +41,14 @@ GATES: tuple[type[Gate], ...] = (
 PRIORITY = ("falsification", "engine", "success", "parity", "non-inferiority", "robustness", "safety")
 """Order in which batches are scheduled: gates with the longest chains of dependent batches first."""
 
+GROUP = "physai.gates"
+"""Entry-point group of gates of other packages, which `further` of the settings names."""
+
 NOT_RUN = "Not run: the contract gate failed, so results of this policy would not apply to the robot."
+
+
+class GateError(PluginError):
+    """A gate of another package cannot be used."""
 
 
 @dataclass
@@ -83,10 +91,26 @@ class _RunningGate:
             self.line.finding, self.line.running, self.wanted = stop.value, False, []
 
 
-def all_gates(evidence: LatencyEvidence | None) -> dict[str, Gate]:
-    """Return one gate of each kind by name, in the order of GATES; `evidence` is latency measured on the target."""
+def all_gates(evidence: LatencyEvidence | None, further: Sequence[str] = ()) -> dict[str, Gate]:
+    """Return one gate of each kind by name, in the order of GATES, then those of installed packages.
+
+    Args:
+        evidence: latency measured on the target.
+        further: names of gates in the entry-point group `physai.gates`.
+
+    Raises:
+        UnknownNameError: no installed package has a gate of a name.
+        GateError: two packages have one, it is no gate, or it takes the name of one that is built in.
+    """
     gates: dict[str, Gate] = {gate.name: gate() for gate in GATES}
     gates["latency"] = LatencyGate(evidence)
+    for name in further:
+        if name in gates:
+            raise GateError(f"the gate {name!r} is built in; give another name to the one of the package")
+        made: object = load_plugin(GROUP, "gate", name, error=GateError)
+        if not (isinstance(made, type) and issubclass(made, Gate) and made.name == name):
+            raise GateError(f"the gate {name!r} of the group {GROUP} is {made!r}; give a subclass of Gate of that name")
+        gates[name] = made()
     return gates
 
 
@@ -132,7 +156,8 @@ def find_all(
         run_direct("twin")
         store = store or BatchStore.open(report, context.subject)
         workers = make_workers(context.subject, jobs, ray=ray)
-        _play_gates(context, [lines[name] for name in PRIORITY], store, workers, lambda: progress(list(lines.values())))
+        played = [*PRIORITY, *context.settings.further]
+        _play_gates(context, [lines[name] for name in played], store, workers, lambda: progress(list(lines.values())))
         # Last: busy workers would distort its timing.
         run_direct("latency")
     progress(list(lines.values()))

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.base.formats.yaml_file import read_yaml
-from physai.sdk.contract.robot import Frozen
+from physai.sdk.contract.robot import Frozen, Name, require_unique
 from physai.sdk.stats.sequential import RateTest
 from physai.sdk.stats.statistics import zero_failure_trials
 from physai.twin.model.conditions import PAYLOAD_FRACTION, PUSH_SCALE
@@ -199,11 +199,14 @@ class GateSettings(Frozen):
     engine: EngineSettings = EngineSettings()
     falsification: FalsificationSettings = FalsificationSettings()
     latency: LatencySettings = LatencySettings()
+    further: Annotated[tuple[Name, ...], Field(max_length=16, exclude_if=lambda further: not further)] = ()
+    """Gates of installed packages that run as well, by the name of their entry point; left out of the document if
+    there are none."""
 
     @property
     def gate_alpha(self) -> float:
         """Level at which each gate of the family stops early (Bonferroni), significant whatever the others find."""
-        return self.alpha / len(FAMILY)
+        return self.alpha / (len(FAMILY) + len(self.further))
 
     @property
     def sha256(self) -> str:
@@ -212,6 +215,7 @@ class GateSettings(Frozen):
 
     @model_validator(mode="after")
     def _budgets_decide(self) -> Self:
+        require_unique("further: gate", self.further)
         needed = zero_failure_trials(self.safety.rate, confidence=1.0 - self.gate_alpha)
         if not self.safety.max_episodes >= needed:
             raise ValueError(

@@ -38,17 +38,4 @@ __all__ = [
     "validate",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "auth.token_admin": ["create_token", "list_tokens", "revoke_token"],
-        "serving.serve_data": ["serve"],
-        "view.browser": ["play_in_browser"],
-        "serving.process": ["running_service"],
-        "client.errors": ["ServiceError"],
-        "client.remote_session": ["AsyncRemoteSession", "RemoteSession", "StepReply"],
-        "client.remote_validation": ["validate"],
-        "client.service": ["ServiceClient"],
-        "client.vector_env": ["RemoteVectorEnv"],
-    },
-)
+__getattr__ = lazy_exports(__name__)

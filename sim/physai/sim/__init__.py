@@ -112,30 +112,6 @@ __all__ = [
 
 __getattr__ = lazy_exports(
     __name__,
-    {
-        "policies.device_policy": ["DevicePolicy"],
-        "robots.objects": ["Box", "with_objects"],
-        "playback.play": ["Playback", "play"],
-        "playback.robot_import.import_settings": ["ImportSettings"],
-        "playback.robot_import.import_files": ["RobotImport", "draw_robot", "import_robot", "import_robots"],
-        "robots.checks.check": ["check_robot"],
-        "engines.named": ["load_engine"],
-        "engines.protocol": ["Array", "CapacityError", "Engine", "EngineMaker", "ModelError", "RolloutEngine"],
-        "envs.environment": ["Environment"],
-        "policies.evaluate": ["Episodes", "Policy", "play_episodes"],
-        "policies.onnx": ["OnnxPolicy"],
-        "robots": ["Robot", "load_robot"],
-        "tasks.common": ["compiled", "envelope", "timing"],
-        "policies.score_ranks": ["ScoreComparison", "rank"],
-        "tasks.new_task": ["new_task"],
-        "tasks.registry": ["load_task", "task_names"],
-        "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task", "Uniforms", "WorldView"],
-        "teams.evaluation": ["PolicyEvaluation", "TeamEvaluation", "evaluate"],
-        "teams.team": ["Team", "team_model"],
-        "teams.team_environment": ["TeamEnvironment"],
-        "teams.team_evaluate": ["play_team"],
-        "teams.team_registry": ["load_team"],
-    },
     moved={
         "physai.gates": ["ValidationOptions", "validate"],
         "physai.twin": [

@@ -4,7 +4,6 @@ from physai.sdk.base.lazy import lazy_exports
 
 __getattr__ = lazy_exports(
     __name__,
-    {},
     moved={
         "physai.service": [
             "AsyncRemoteSession",

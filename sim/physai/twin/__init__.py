@@ -54,19 +54,4 @@ __all__ = [
     "simulate_robot",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "calibration.calibrate": ["Calibration"],
-        "calibration.from_recordings": ["calibrate"],
-        "calibration.design": ["DesignedCommands", "excite"],
-        "calibration.replay.replay_logs": ["ReplayComparison", "replay"],
-        "calibration.stand_in.recordings": ["StandInRecordings", "record"],
-        "closed_loop.check_closed_loop": ["ClosedLoopCheck", "check_closed_loop"],
-        "logs.check_logs": ["LogsCheck", "check_logs"],
-        "logs.reader": ["read_log", "read_logs"],
-        "logs.robot_log": ["RobotLog"],
-        "model.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
-        "virtual_robot.simulate_robot": ["SimulatedRun", "simulate_robot"],
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
 from benchmarks.gpu import gpu, gpu_counts, gpu_learning, gpu_speed  # noqa: E402
+from benchmarks.gpu.counting import OperationCounter  # noqa: E402
 from benchmarks.gpu.gpu_peer import mjlab  # noqa: E402
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, WorkloadError  # noqa: E402
 
-from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
 from physai.sim.tasks.registry import load_task  # noqa: E402
 from physai.sim.tasks.task import RewardTerm, Task, WorldView  # noqa: E402
 

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Generators"]
 
-__getattr__ = lazy_exports(__name__, {"generators.launch": ["Generators"]})
+__getattr__ = lazy_exports(__name__)

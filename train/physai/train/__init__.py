@@ -42,19 +42,6 @@ __all__ = [
 
 __getattr__ = lazy_exports(
     __name__,
-    {
-        "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
-        "adapters.pettingzoo": ["TeamParallelEnv"],
-        "settings.config": ["TrainConfig"],
-        "onnx_export.wrapped": ["wrap"],
-        "onnx_export.export": ["ExportReport", "export_policy"],
-        "settings.presets": ["preset_for"],
-        "runners.session": ["TrainingOutcome"],
-        "teams.trainer": ["TeamTrainer"],
-        "api.exporting": ["export"],
-        "api.options": ["RolloutPool"],
-        "api.training": ["TrainingRun", "train"],
-    },
     examples={
         "realaigym/double_pendulum.py": ["board_swing_up"],
         "realaigym/swing_up.py": ["SwingUp", "Totals", "optimised_swing_up"],

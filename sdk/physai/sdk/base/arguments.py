@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 
 MAX_SEED = 2**32 - 1
 """Greatest seed of a stand-in, a virtual robot or a bootstrap."""
@@ -49,10 +49,8 @@ def writable_folder(name: str, path: str | Path) -> Path:
     Raises:
         PhysaiError: the folder that the parameter `name` gives cannot be created.
     """
-    try:
+    with oserror_as(PhysaiError, f"`{name}` {path}"):
         Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PhysaiError(f"`{name}` {path}: {error.strerror}") from error
     return Path(path)
 
 
@@ -62,8 +60,6 @@ def write_page(path: Path, text: str) -> Path:
     Raises:
         PhysaiError: it cannot be written.
     """
-    try:
+    with oserror_as(PhysaiError, f"{path}: cannot be written"):
         write_atomic(path, text.encode())
-    except OSError as error:
-        raise PhysaiError(f"{path}: cannot be written: {error.strerror}") from error
     return path

@@ -3,8 +3,25 @@
 import errno
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+
+from physai.sdk.base.errors import PhysaiError
+
+
+@contextmanager
+def oserror_as(error: type[PhysaiError], problem: str) -> Generator[None]:
+    """Convert an OSError in the block: `problem`, a colon, and the reason that the operating system gives.
+
+    Raises:
+        PhysaiError: of type `error`.
+    """
+    try:
+        yield
+    except OSError as reason:
+        raise error(f"{problem}: {reason.strerror or reason}") from reason
 
 
 def open_plain(path: Path) -> BufferedReader:

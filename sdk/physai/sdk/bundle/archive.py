@@ -18,7 +18,7 @@ from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.file_names import CONTRACT_FILE, GOLDEN_FILE, MAX_CONTRACT_BYTES, MAX_POLICY_BYTES, POLICY_FILE
-from physai.sdk.base.files import open_plain
+from physai.sdk.base.files import open_plain, oserror_as
 
 MANIFEST_FILE = "manifest.json"
 SAFETY_FILE = "safety.json"
@@ -200,14 +200,11 @@ def read_file(path: Path) -> bytes:
     Raises:
         BundleError: the file cannot be read or is too large.
     """
-    try:
-        with open_plain(path) as file:
-            size = fstat(file.fileno()).st_size
-            if not size <= MAX_BUNDLE_BYTES:
-                raise BundleError(f"{path}: {size} bytes, a bundle has at most {MAX_BUNDLE_BYTES}")
-            return file.read(size + 1)
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(BundleError, f"{path}: cannot be read"), open_plain(path) as file:
+        size = fstat(file.fileno()).st_size
+        if not size <= MAX_BUNDLE_BYTES:
+            raise BundleError(f"{path}: {size} bytes, a bundle has at most {MAX_BUNDLE_BYTES}")
+        return file.read(size + 1)
 
 
 def _read_end(view: memoryview) -> tuple[int, int]:

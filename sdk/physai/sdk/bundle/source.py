@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from physai.sdk.base.files import open_plain
+from physai.sdk.base.files import open_plain, oserror_as
 from physai.sdk.bundle.archive import MAX_GOLDEN_BYTES, POLICY_FILES, BundleError
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sdk.policy.team_record import require_one_robot
@@ -51,11 +51,8 @@ def read_members(folder: Path, variants: Sequence[str] | None = None) -> dict[st
 
 
 def _read(path: Path, limit: int) -> bytes:
-    try:
-        with open_plain(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if not size <= limit:
-                raise BundleError(f"{path}: {size} bytes, at most {limit} are allowed")
-            return file.read(limit + 1)
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(BundleError, f"{path}: cannot be read"), open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size <= limit:
+            raise BundleError(f"{path}: {size} bytes, at most {limit} are allowed")
+        return file.read(limit + 1)

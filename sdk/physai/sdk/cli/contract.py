@@ -160,7 +160,7 @@ def _observation(contract: PolicyContract) -> str:
 
 
 def _origin(term: ObservationTerm) -> str:
-    words = [term.kind, term.source or "", f"along {term.chain}" if term.chain else ""]
+    words = [term.function or term.kind, term.source or "", f"along {term.chain}" if term.chain else ""]
     if term.joints is not None:
         words.append(f"of {', '.join(term.joints)}")
     return " ".join(word for word in words if word)

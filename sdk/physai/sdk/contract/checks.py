@@ -55,7 +55,11 @@ def _name_problems(contract: ContractTerms) -> Iterator[str]:
 
 
 def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
-    if term.kind in ("sensor", "command", *CHAIN_KINDS):
+    if (term.kind == "function") != (term.function is not None and term.size is not None):
+        yield f"kind: a term of kind {term.kind} has function {term.function!r} and size {term.size}; a function has both"
+    elif term.kind != "function" and not (term.function is None and term.size is None):
+        yield f"kind: a term of kind {term.kind} has no function and no size, got {term.function!r} and {term.size}"
+    if term.kind in ("sensor", "command", "function", *CHAIN_KINDS):
         if term.source is None:
             yield f"source: a term of kind {term.kind} needs one"
         else:
@@ -72,7 +76,8 @@ def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Ite
 
 
 def _source_problems(term: ObservationTerm, source: str, contract: ContractTerms) -> Iterator[str]:
-    kind = {"sensor": "sensor", "position_error": "sensor or command"}.get(term.kind, "command")
+    either = "sensor or command"
+    kind = {"sensor": "sensor", "position_error": either, "function": either}.get(term.kind, "command")
     sensors = contract.robot.sensors if "sensor" in kind else ()
     commands = contract.command.fields if "command" in kind else ()
     sizes = {field.name: field.size for field in (*sensors, *commands)}
@@ -150,6 +155,9 @@ def _command_range(term: ActionTerm, joint: JointSpec) -> tuple[float | None, fl
 
 
 def _format_problems(contract: ContractTerms) -> Iterator[str]:
+    functions = [term.name for term in contract.observation.terms if term.kind == "function"]
+    if contract.format_version == 1 and functions:
+        yield f"format_version: 1 has no terms of kind function ({functions[0]}), which came with format 2"
     newer = list(contract.safety.fields_since_2()) if contract.format_version == 1 else []
     if newer:
         more = f" and {len(newer) - 3} more" if len(newer) > 3 else ""

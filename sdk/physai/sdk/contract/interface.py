@@ -56,7 +56,7 @@ def graph_interface(contract: PolicyContract) -> GraphInterface:
             needed.add("joint_pos")
         if term.kind == "projected_gravity":
             needed.add("imu_quat")
-        elif term.kind in ("sensor", "position_error") and term.source is not None:
+        elif term.kind in ("sensor", "position_error", "function") and term.source is not None:
             needed.add(term.source)
     commands_positions = any(term.kind.startswith("joint_pos") for term in contract.action.terms)
     starts_at_measured = any(term.kind == "joint_pos_incremental" for term in contract.action.terms)

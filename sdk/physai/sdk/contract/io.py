@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from physai.sdk.base.errors import ContractError
 from physai.sdk.base.file_names import CONTRACT_FILE, MAX_CONTRACT_BYTES
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.base.formats.onnx_metadata import read_onnx_metadata
@@ -64,10 +64,8 @@ def load_contract(path: Path | str) -> PolicyContract:
             keys = ", ".join(map(repr, metadata)) or "none"
             raise ContractError(f"{path}: no contract in the ONNX metadata (key {ONNX_METADATA_KEY!r}); keys: {keys}")
         return parse_contract(metadata[ONNX_METADATA_KEY], source=str(path))
-    try:
+    with oserror_as(ContractError, f"{path}: cannot be read"):
         data = read_plain(path, limit=MAX_CONTRACT_BYTES)
-    except OSError as error:
-        raise ContractError(f"{path}: cannot be read: {error.strerror}") from None
     return parse_contract(data, source=str(path))
 
 
@@ -77,10 +75,8 @@ def save_contract(contract: PolicyContract, path: Path | str) -> None:
     Raises:
         ContractError: the file cannot be written.
     """
-    try:
+    with oserror_as(ContractError, f"{path}: cannot be written"):
         write_atomic(Path(path), canonical_json(contract))
-    except OSError as error:
-        raise ContractError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def contract_error(error: ValidationError, *, source: str) -> ContractError:

@@ -42,16 +42,22 @@ class ObservationTerm(Frozen):
         "position_error",
         "previous_action",
         "last_target",
+        "function",
     ]
     """`sensor`: a sensor field; `joint_pos_rel`: joint_pos - default_pos; `sin_cos`: sine and cosine of joint_pos;
     `projected_gravity`: the gravity direction in the base frame from imu_quat; `command`: a command field;
     `pose_error`: target minus forward kinematics in the base frame, position [m], then rotation axis times
     2 sin(angle / 2); `position_error`: a sensor or command field, the position of something in the base frame [m],
     minus the position by forward kinematics; `previous_action`: the network's last output; `last_target`: the last
-    joint commands, positions less the measured position."""
+    joint commands, positions less the measured position; `function`: a function of a sensor or command field, which
+    the package that trains the policy contributes and the exported graph contains (`physai.observation_functions`)."""
     source: Name | None = None
     """Sensor, command or (for `pose_error`) command field it reads; None where the kind says it all. A
-    `position_error` reads either."""
+    `position_error` and a `function` read either."""
+    function: Annotated[Name | None, Field(exclude_if=lambda function: function is None)] = None
+    """Name of the function; left out of the document for other kinds."""
+    size: Annotated[int | None, Field(ge=1, le=4096, exclude_if=lambda size: size is None)] = None
+    """Number of elements that the function returns; left out of the document for other kinds."""
     chain: Name | None = None
     """Kinematic chain of a `pose_error` or `position_error`."""
     joints: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)] | None = None
@@ -210,6 +216,8 @@ class ContractTerms(Frozen):
 
     def term_width(self, term: ObservationTerm) -> int:
         """Number of elements of one sample of an observation term, before history."""
+        if term.size is not None:
+            return term.size
         if term.kind in ("previous_action", "last_target"):
             return self.action.size
         if term.kind in ("projected_gravity", "position_error"):

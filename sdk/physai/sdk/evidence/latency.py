@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Label
@@ -72,10 +72,8 @@ def load_evidence(path: Path) -> LatencyEvidence:
     Raises:
         EvidenceError: it cannot be read or is malformed.
     """
-    try:
+    with oserror_as(EvidenceError, f"{path}: cannot be read"):
         data = read_plain(path, limit=MAX_EVIDENCE_BYTES)
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read: {error.strerror}") from None
     return _KIND.parse(LatencyEvidence, data, source=str(path))
 
 
@@ -85,7 +83,5 @@ def save_evidence(evidence: LatencyEvidence, path: Path) -> None:
     Raises:
         EvidenceError: it cannot be written.
     """
-    try:
+    with oserror_as(EvidenceError, f"{path}: cannot be written"):
         write_atomic(path, canonical_json(evidence))
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be written: {error.strerror}") from None

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.origin import Accepted, Origin, OriginKind, is_unit_of, model_of
@@ -86,10 +86,8 @@ class Requirements(Frozen):
             RequirementsError: it cannot be read, or is malformed.
         """
         path = Path(path)
-        try:
+        with oserror_as(RequirementsError, f"{path}: cannot be read"):
             data = read_plain(path, limit=MAX_SETTINGS_BYTES)
-        except OSError as error:
-            raise RequirementsError(f"{path}: cannot be read: {error.strerror}") from None
         return cls.parse(data, source=str(path))
 
     @classmethod
@@ -107,10 +105,8 @@ class Requirements(Frozen):
         Raises:
             RequirementsError: it cannot be written.
         """
-        try:
+        with oserror_as(RequirementsError, f"{path}: cannot be written"):
             write_atomic(Path(path), self.encode())
-        except OSError as error:
-            raise RequirementsError(f"{path}: cannot be written: {error.strerror}") from None
 
     def check(self, verdict: Verdict, *, robot: str, machine: str | None = None) -> None:
         """Check a verdict.

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.base.process.software import Software
@@ -348,10 +348,8 @@ def load_verdict(path: Path | str) -> Verdict:
     path = Path(path)
     if path.is_dir():
         path = path / VERDICT_FILE
-    try:
+    with oserror_as(VerdictError, f"{path}: cannot be read"):
         data = read_plain(path, limit=MAX_VERDICT_BYTES)
-    except OSError as error:
-        raise VerdictError(f"{path}: cannot be read: {error.strerror}") from None
     return parse_verdict(data, source=str(path))
 
 
@@ -361,7 +359,5 @@ def save_verdict(verdict: Verdict, path: Path | str) -> None:
     Raises:
         VerdictError: the file cannot be written.
     """
-    try:
+    with oserror_as(VerdictError, f"{path}: cannot be written"):
         write_atomic(Path(path), canonical_json(verdict))
-    except OSError as error:
-        raise VerdictError(f"{path}: cannot be written: {error.strerror}") from None

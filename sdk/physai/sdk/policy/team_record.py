@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from physai.sdk.base.errors import TaskError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen
 
@@ -36,11 +36,9 @@ def save_team_record(record: TeamRecord, folder: Path) -> None:
     Raises:
         TaskError: it cannot be written.
     """
-    try:
+    with oserror_as(TaskError, f"cannot write {folder / TEAM_FILE}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / TEAM_FILE, record.model_dump_json(indent=2).encode())
-    except OSError as error:
-        raise TaskError(f"cannot write {folder / TEAM_FILE}: {error.strerror or error}") from error
 
 
 def holds_team(folder: Path) -> bool:
@@ -55,10 +53,8 @@ def load_team_record(folder: Path) -> TeamRecord:
         TaskError: it is missing, cannot be read or is damaged.
     """
     path = folder / TEAM_FILE
-    try:
+    with oserror_as(TaskError, f"{path}: cannot be read"):
         data = read_plain(path, limit=_KIND.max_bytes)
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read: {error.strerror or error}") from None
     return _KIND.parse(TeamRecord, data, source=str(path))
 
 

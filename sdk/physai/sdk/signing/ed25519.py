@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from pydantic import Field, model_validator
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import create_durable, read_plain, write_atomic
+from physai.sdk.base.files import create_durable, oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen
@@ -213,11 +213,9 @@ def save_public_key(key: PublicKey, path: Path) -> None:
         KeyFileError: the file cannot be written.
     """
     record = PublicKeyFile(**key.model_dump())
-    try:
+    with oserror_as(KeyFileError, f"{path}: cannot be written"):
         write_atomic(path, canonical_json(record) + b"\n")
         path.chmod(0o644)
-    except OSError as error:
-        raise KeyFileError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def load_public_key(path: Path) -> PublicKey:
@@ -226,10 +224,8 @@ def load_public_key(path: Path) -> PublicKey:
     Raises:
         KeyFileError: the file cannot be read or is not a public key.
     """
-    try:
+    with oserror_as(KeyFileError, f"{path}: cannot be read"):
         data = read_plain(path, limit=MAX_KEY_BYTES)
-    except OSError as error:
-        raise KeyFileError(f"{path}: cannot be read: {error.strerror}") from None
     if b"PRIVATE KEY" in data:
         raise KeyFileError(f"{path} is a private key; use the {PUBLIC_SUFFIX} file next to it")
     record = _KIND.parse(PublicKeyFile, data, source=str(path))

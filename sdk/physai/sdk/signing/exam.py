@@ -17,7 +17,7 @@ import rfc8785
 from pydantic import ConfigDict, Field, ValidationError
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import read_plain
+from physai.sdk.base.files import oserror_as, read_plain
 from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.exam_facts import Attempts, ExamFacts
@@ -153,10 +153,8 @@ def read_exam(data: bytes, *, source: str) -> Exam:
 
 def load_exam(path: Path) -> Exam:
     """Read an exam file; raises ExamError."""
-    try:
+    with oserror_as(ExamError, f"{path}: cannot be read"):
         return read_exam(read_plain(path, limit=MAX_EXAM_BYTES), source=str(path))
-    except OSError as error:
-        raise ExamError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def open_exam(subject: ExamSubject, key: SigningKey, journal: Path, *, now: datetime) -> Exam:
@@ -171,21 +169,18 @@ def open_exam(subject: ExamSubject, key: SigningKey, journal: Path, *, now: date
     Raises:
         ExamError: the journal cannot be read or written.
     """
-    try:
-        with journal.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            lines = _lines(file, journal)
-            number = 1 + sum(line.is_of(subject) for line in lines)
-            nonce = secrets.token_hex(32)
-            predicate = ExamPredicate(subject=subject, nonce=nonce, number=number, opened=utc_text(now))
-            exam = Exam(key.envelope(_ExamStatement(predicate=predicate).encode()), predicate)
-            line = _Line(contract=subject.contract, exam=exam.facts.id, opened=predicate.opened, twin=subject.twin)
-            # On the disk before anybody sees the nonce: an exam whose result displeases cannot be forgotten.
-            file.write(canonical_json(line) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise ExamError(f"{journal}: cannot be written: {error.strerror}") from None
+    with oserror_as(ExamError, f"{journal}: cannot be written"), journal.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lines = _lines(file, journal)
+        number = 1 + sum(line.is_of(subject) for line in lines)
+        nonce = secrets.token_hex(32)
+        predicate = ExamPredicate(subject=subject, nonce=nonce, number=number, opened=utc_text(now))
+        exam = Exam(key.envelope(_ExamStatement(predicate=predicate).encode()), predicate)
+        line = _Line(contract=subject.contract, exam=exam.facts.id, opened=predicate.opened, twin=subject.twin)
+        # On the disk before anybody sees the nonce: an exam whose result displeases cannot be forgotten.
+        file.write(canonical_json(line) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
     return exam
 
 

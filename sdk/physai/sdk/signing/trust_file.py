@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.bundle.archive import MAX_SIGNATURES
@@ -67,10 +67,8 @@ class SignedTrust:
             TrustError: the file cannot be read, is too large or malformed.
         """
         path = Path(path)
-        try:
+        with oserror_as(TrustError, f"{path}: cannot be read"):
             data = read_plain(path, limit=MAX_TRUST_BYTES)
-        except OSError as error:
-            raise TrustError(f"{path}: cannot be read: {error.strerror}") from None
         return cls.parse(data, source=str(path))
 
     @classmethod
@@ -94,11 +92,9 @@ class SignedTrust:
             TrustError: the file cannot be written.
         """
         path = Path(path)
-        try:
+        with oserror_as(TrustError, f"{path}: cannot be written"):
             write_atomic(path, self.encode())
             path.chmod(0o644)
-        except OSError as error:
-            raise TrustError(f"{path}: cannot be written: {error.strerror}") from None
 
     def signed(self, keys: Iterable[SigningKey]) -> Self:
         """Adds or replaces the signatures of these keys."""

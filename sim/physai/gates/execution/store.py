@@ -10,7 +10,7 @@ import onnxruntime
 
 from physai.gates.execution.subject import ValidationSubject
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.twin.rollouts.batch import Batch, BatchResult
 
@@ -45,14 +45,12 @@ class BatchStore:
         # Of the module: the package may be onnxruntime or onnxruntime-gpu.
         identity = {**subject.identity, **packages, "onnxruntime": onnxruntime.__version__}
         document = json.dumps(identity, indent=2, sort_keys=True).encode()
-        try:
+        with oserror_as(StateError, f"{folder}: cannot be written"):
             run = folder / _RUN_FILE
             if not (run.is_file() and run.read_bytes() == document):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
                 write_atomic(run, document)
-        except OSError as error:
-            raise StateError(f"{folder}: cannot be written: {error.strerror}") from None
         return cls(folder, len(list(folder.glob("*.npz"))))
 
     def get(self, batch: Batch) -> BatchResult | None:
@@ -78,10 +76,8 @@ class BatchStore:
             StateError: the file cannot be written.
         """
         data = played.to_bytes()
-        try:
+        with oserror_as(StateError, f"{self.folder}: cannot be written"):
             write_atomic(self._path(batch), sha256_hex(data).encode() + b"\n" + data)
-        except OSError as error:
-            raise StateError(f"{self.folder}: cannot be written: {error.strerror}") from None
 
     def move(self, folder: Path) -> None:
         """Move the state of a finished run to another folder and replace its contents.

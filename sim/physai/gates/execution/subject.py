@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from physai.sdk.base.errors import ContractError, PhysaiError
+from physai.sdk.base.files import oserror_as
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.preferences import Preferences, StatedPreferencesError
 from physai.sdk.onnx.device import CPU, PolicyDevice
@@ -196,12 +197,9 @@ def open_subject(
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            # One byte more than allowed tells a file of the maximum size from a larger one.
-            data = file.read(MAX_POLICY_BYTES + 1)
-    except OSError as error:
-        raise PhysaiError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(PhysaiError, f"{path}: cannot be read"), path.open("rb") as file:
+        # One byte more than allowed tells a file of the maximum size from a larger one.
+        data = file.read(MAX_POLICY_BYTES + 1)
     if not len(data) <= MAX_POLICY_BYTES:
         raise PolicyError(f"{path}: more than {MAX_POLICY_BYTES} bytes, the maximum size of a policy")
     return data

@@ -22,7 +22,7 @@ from physai.gates.runner import ProgressLine, all_gates, find_all
 from physai.gates.settings import GateSettings, load_gates
 from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import ContractError, PhysaiError
-from physai.sdk.base.files import require_replaceable, write_atomic
+from physai.sdk.base.files import oserror_as, require_replaceable, write_atomic
 from physai.sdk.evidence.latency import load_evidence
 from physai.sdk.evidence.origin import parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
@@ -89,7 +89,7 @@ def validate(
     if exam is not None:
         exam.require_subject(context.examined)
     folder = _writable(report_folder(path, report))
-    judges = all_gates(latency)
+    judges = all_gates(latency, context.settings.further)
     store = BatchStore.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(
@@ -141,14 +141,12 @@ def open_validation(
 
 def _writable(folder: Path) -> Path:
     """Create the folder and make sure that it can be written before hours of simulation."""
-    try:
+    with oserror_as(PhysaiError, f"report folder {folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         require_replaceable(probe)
         probe.write_bytes(b"")
         probe.unlink()
-    except OSError as error:
-        raise PhysaiError(f"report folder {folder} cannot be written: {error.strerror}") from None
     return folder
 
 
@@ -175,8 +173,6 @@ def _write(
         options=replay_options(subject.origin),
         film=filmstrip(subject),
     )
-    try:
+    with oserror_as(PhysaiError, f"{folder} cannot be written"):
         write_atomic(folder / HTML_FILE, html_report(verdict, page).encode())
         write_atomic(folder / JUNIT_FILE, junit_xml(verdict, name=task.name))
-    except OSError as error:
-        raise PhysaiError(f"{folder} cannot be written: {error.strerror}") from None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from physai.sdk.base.errors import TaskError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sim.engines.protocol import Array, Snapshot
 
 DUMP_FORMAT = 1
@@ -95,11 +95,9 @@ class DivergenceRecorder:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         path = self._folder / f"diverged-{episode.episode_seed:016x}-{episode.step}.npz"
-        try:
+        with oserror_as(TaskError, f"{path}: cannot be written"):
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, buffer.getvalue())
-        except OSError as error:
-            raise TaskError(f"{path}: cannot be written: {error.strerror}") from error
         self._written += 1
         return replace(episode, file=path)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import fmean
-from typing import Protocol
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from physai.sim.playback.moment import (
     first_row,
     step_verdict,
 )
-from physai.sim.policies.evaluate import EVALUATION_SEED, Policy
+from physai.sim.policies.evaluate import EVALUATION_SEED, Alone, Policy, Worlds
 from physai.sim.tasks.task import Task
 from physai.sim.teams.team import Team
 from physai.sim.teams.team_environment import TeamEnvironment
@@ -67,40 +66,13 @@ class _Tally:
         )
 
 
-class PlayedWorlds(Protocol):
-    """One world with one robot or several, by name; `TeamEnvironment` is one."""
-
-    members: dict[str, Environment]
-
-    def reset(self, seeds: Mapping[str, Seeds]) -> dict[str, StepResult]:
-        """Starts a new episode."""
-        ...
-
-    def step(self, targets: Mapping[str, Fields], /) -> dict[str, StepResult]:
-        """Applies commands for one control period."""
-        ...
-
-
-class _Alone:
-    """The world of one robot, without a name."""
-
-    def __init__(self, env: Environment) -> None:
-        self.members = {"": env}
-
-    def reset(self, seeds: Mapping[str, Seeds]) -> dict[str, StepResult]:
-        return {"": self.members[""].reset(seeds[""])}
-
-    def step(self, targets: Mapping[str, Fields], /) -> dict[str, StepResult]:
-        return {"": self.members[""].step(targets[""])}
-
-
 class EpisodePlayer:
     """Plays episodes in one world; iterate over it to get their moments."""
 
     def __init__(
         self,
         policies: Mapping[str, Policy],
-        worlds: PlayedWorlds,
+        worlds: Worlds,
         engine: LastStateEngine,
         *,
         episodes: int | None = None,
@@ -249,7 +221,7 @@ class Player(EpisodePlayer):
             parameters=ParameterDraws.fields(task) if randomise else (),
             derived=task.derived,
         )
-        worlds = _Alone(Environment(task, 1, randomise=randomise, engine=engine))
+        worlds = Alone(Environment(task, 1, randomise=randomise, engine=engine))
         super().__init__({"": policy}, worlds, engine, episodes=episodes, seed=seed, duration_s=duration_s)
 
 

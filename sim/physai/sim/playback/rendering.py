@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sdk.base.errors import DeviceError
-from physai.sdk.base.files import require_replaceable, write_atomic
+from physai.sdk.base.files import oserror_as, require_replaceable, write_atomic
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import Stroke, draw
 from physai.sim.robots.shapes import shape_corners
@@ -214,10 +214,8 @@ def render_png(
     poses = [np.asarray(qpos)]
     with OffscreenRenderer(model, width=width, height=height, poses=poses, points=ends, fine=True) as renderer:
         image = renderer.render(qpos, strokes)
-    try:
+    with oserror_as(DeviceError, f"{path}: cannot write the picture"):
         write_atomic(Path(path), png_bytes(image))
-    except OSError as error:
-        raise DeviceError(f"{path}: cannot write the picture: {error.strerror}") from error
 
 
 def png_bytes(image: Image) -> bytes:

@@ -13,6 +13,7 @@ from physai.sdk.stats.statistics import clopper_pearson
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Bools, DivergedEpisode, Environment
 from physai.sim.envs.rng import Seeds, episode_seeds
+from physai.sim.envs.step_result import StepResult
 from physai.sim.tasks.task import Task
 
 EVALUATION_SEED = 0x5EED_0E7A1
@@ -105,35 +106,94 @@ def play_episodes(
     if seeds.shape != (episodes,):
         raise TaskError(f"{episodes} episodes need one seed each, got seeds of shape {seeds.shape}")
     env = Environment(task, episodes, seed=EVALUATION_SEED, randomise=randomise, num_threads=num_threads)
-    return _play(policy, env, seeds, progress)
+    return play_worlds({"": policy}, Alone(env), {"": seeds}, progress)[""]
 
 
-def _play(policy: Policy, env: Environment, seeds: Seeds, progress: Callable[[float], None] | None) -> Episodes:
-    now = env.reset(seeds)
-    policy.reset(env.num_worlds)
-    running = np.ones(env.num_worlds, bool)
-    judged, succeeded = np.zeros(env.num_worlds, int), np.zeros(env.num_worlds, int)
-    metrics: dict[str, list[Array]] = {}
-    steps = round(env.task.episode_length_s / env.step_dt)
+class Worlds(Protocol):
+    """Worlds of one robot or of several, by the robot's name: `Alone`, or a `TeamEnvironment`."""
+
+    num_worlds: int
+    members: dict[str, Environment]
+
+    def reset(self, seeds: Mapping[str, Seeds]) -> dict[str, StepResult]:
+        """Starts a new episode everywhere."""
+        ...
+
+    def step(self, targets: Mapping[str, Mapping[str, Array]], /) -> dict[str, StepResult]:
+        """Applies commands for one control period."""
+        ...
+
+
+class Alone:
+    """Worlds of one robot, whose name is empty."""
+
+    def __init__(self, env: Environment) -> None:
+        self.num_worlds, self.members = env.num_worlds, {"": env}
+
+    def reset(self, seeds: Mapping[str, Seeds]) -> dict[str, StepResult]:
+        return {"": self.members[""].reset(seeds[""])}
+
+    def step(self, targets: Mapping[str, Mapping[str, Array]], /) -> dict[str, StepResult]:
+        return {"": self.members[""].step(targets[""])}
+
+
+class _Tally:
+    """Counts of one robot's episodes."""
+
+    def __init__(self, worlds: int) -> None:
+        self._judged, self._succeeded = np.zeros(worlds, int), np.zeros(worlds, int)
+        self._metrics: dict[str, list[Array]] = {}
+
+    def add(self, result: StepResult, running: Bools) -> None:
+        self._judged += result.judged & running
+        self._succeeded += result.succeeded & running
+        for name, values in result.metrics.items():
+            self._metrics.setdefault(name, []).append(values[running[result.judged]])
+
+    def episodes(self, env: Environment, seeds: Seeds) -> Episodes:
+        # Worlds that have ended play on in a new episode, whose divergences do not count.
+        own = {int(seed) for seed in seeds}
+        return Episodes(
+            judged=tuple(self._judged.tolist()),
+            succeeded=tuple(self._succeeded.tolist()),
+            metrics={name: float(np.concatenate(v).mean(dtype=np.float64)) for name, v in self._metrics.items()},
+            diverged=tuple(episode for episode in env.diverged_episodes if episode.episode_seed in own),
+        )
+
+
+def play_worlds(
+    policies: Mapping[str, Policy],
+    worlds: Worlds,
+    seeds: Mapping[str, Seeds],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Episodes]:
+    """Plays one episode per world without exploration.
+
+    Args:
+        policies: by the robot's name.
+        worlds: of the robots.
+        seeds: of each robot's episodes, shape (num_worlds,).
+        progress: called with the fraction of the time played, in (0, 1].
+    """
+    now = worlds.reset(seeds)
+    for policy in policies.values():
+        policy.reset(worlds.num_worlds)
+    running = np.ones(worlds.num_worlds, bool)
+    tallies = {name: _Tally(worlds.num_worlds) for name in policies}
+    first = next(iter(policies))
+    steps = worlds.members[first].episode_steps
     for step in range(steps):
-        now = env.step(policy(now.sensors, now.commands))
-        # Worlds that have ended play on in a new episode, which does not count.
-        judged += now.judged & running
-        succeeded += now.succeeded & running
-        for name, values in now.metrics.items():
-            metrics.setdefault(name, []).append(values[running[now.judged]])
-        running &= ~now.done
-        if now.done.any():
-            policy.reset_worlds(now.done)
+        now = worlds.step({name: policy(now[name].sensors, now[name].commands) for name, policy in policies.items()})
+        for name, tally in tallies.items():
+            tally.add(now[name], running)
+        # An episode ends for all robots at once.
+        done = now[first].done
+        running &= ~done
+        if done.any():
+            for policy in policies.values():
+                policy.reset_worlds(done)
         if progress is not None:
             progress((step + 1) / steps if running.any() else 1.0)
         if not running.any():
             break
-    # Divergences of those later episodes do not count either.
-    own = {int(seed) for seed in seeds}
-    return Episodes(
-        judged=tuple(judged.tolist()),
-        succeeded=tuple(succeeded.tolist()),
-        metrics={name: float(np.concatenate(values).mean(dtype=np.float64)) for name, values in metrics.items()},
-        diverged=tuple(episode for episode in env.diverged_episodes if episode.episode_seed in own),
-    )
+    return {name: tally.episodes(worlds.members[name], seeds[name]) for name, tally in tallies.items()}

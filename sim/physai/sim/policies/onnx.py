@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from physai.sdk.base.files import oserror_as
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.onnx.device import CPU, PolicyDevice
@@ -28,11 +29,8 @@ def read_policy(path: Path | str) -> bytes:
         ApartError: it hangs, crashes or needs too much memory; see `try_policy`.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_POLICY_BYTES + 1)
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(PolicyError, f"{path}: cannot be read"), path.open("rb") as file:
+        data = file.read(MAX_POLICY_BYTES + 1)
     try_policy(data, source=str(path))
     return data
 

@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from physai.sdk.base.errors import PhysaiError, TaskError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, RobotSpec
@@ -172,10 +172,8 @@ def kept_task(run: Path) -> KeptTask | None:
     path = run / FOLDER / _RECORD
     if not path.is_file():
         return None
-    try:
+    with oserror_as(TaskError, f"{path}: cannot be read"):
         data = read_plain(path, limit=_KIND.max_bytes)
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read: {error.strerror}") from None
     record = _KIND.parse(_Record, data, source=str(path))
     for name in (*record.files, record.task):
         parts = PurePosixPath(name).parts
@@ -283,11 +281,9 @@ def _write(folder: Path, files: dict[str, bytes], names: dict[str, str | None]) 
         **names,
         "files": {name: sha256_hex(data) for name, data in sorted(files.items())},
     }
-    try:
+    with oserror_as(TaskError, f"cannot write run folder {folder.parent}"):
         for name, data in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomic(folder / name, data)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / _RECORD, json.dumps(record, indent=2).encode())
-    except OSError as error:
-        raise TaskError(f"cannot write run folder {folder.parent}: {error.strerror or error}") from error

@@ -8,9 +8,8 @@ import numpy as np
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.stats.statistics import clopper_pearson
-from physai.sim.engines.protocol import Array
 from physai.sim.envs.rng import episode_seeds
-from physai.sim.policies.evaluate import EVALUATION_SEED, Episodes, Policy
+from physai.sim.policies.evaluate import EVALUATION_SEED, Episodes, Policy, play_worlds
 from physai.sim.teams.team import Team
 from physai.sim.teams.team_environment import TeamEnvironment
 
@@ -63,7 +62,12 @@ def play_team(
     if episodes < 1:
         raise TaskError(f"at least one episode must be played, got {episodes}")
     env = TeamEnvironment(team, episodes, seed=EVALUATION_SEED, randomise=randomise, num_threads=num_threads)
-    return _play({name: policies[name] for name in team.members}, env, progress)
+    worlds = np.arange(episodes)
+    seeds = {name: episode_seeds(EVALUATION_SEED, worlds, np.full(episodes, i)) for i, name in enumerate(team.members)}
+    members = play_worlds({name: policies[name] for name in team.members}, env, seeds, progress)
+    judged, succeeded = (np.array([getattr(m, what) for m in members.values()]) for what in ("judged", "succeeded"))
+    together = ((succeeded == judged) & (judged > 0)).all(axis=0)
+    return TeamEpisodes(members=members, together=tuple(together.tolist()))
 
 
 def require_policies(policies: Mapping[str, Policy], team: Team) -> None:
@@ -85,49 +89,3 @@ def require_policies(policies: Mapping[str, Policy], team: Team) -> None:
     for name, policy in policies.items():
         task = team.members[name]
         require_same(policy.contract, task.contract, left=f"the policy of {name}", right=f"the task {task.name}")
-
-
-def _play(
-    policies: Mapping[str, Policy], env: TeamEnvironment, progress: Callable[[float], None] | None
-) -> TeamEpisodes:
-    count, worlds = env.num_worlds, np.arange(env.num_worlds)
-    now = env.reset(
-        {name: episode_seeds(EVALUATION_SEED, worlds, np.full(count, i)) for i, name in enumerate(policies)}
-    )
-    for policy in policies.values():
-        policy.reset(count)
-    running = np.ones(count, bool)
-    judged, succeeded = ({name: np.zeros(count, int) for name in policies} for _ in range(2))
-    metrics: dict[str, dict[str, list[Array]]] = {name: {} for name in policies}
-    steps = next(iter(env.members.values())).episode_steps
-    own = {name: {int(seed) for seed in member.episode_seeds} for name, member in env.members.items()}
-    for step in range(steps):
-        now = env.step({name: policy(now[name].sensors, now[name].commands) for name, policy in policies.items()})
-        for name, result in now.items():
-            # Worlds that have ended play on in a new episode, which does not count.
-            judged[name] += result.judged & running
-            succeeded[name] += result.succeeded & running
-            for metric, values in result.metrics.items():
-                metrics[name].setdefault(metric, []).append(values[running[result.judged]])
-        done = next(iter(now.values())).done
-        running &= ~done
-        if done.any():
-            for policy in policies.values():
-                policy.reset_worlds(done)
-        if progress is not None:
-            progress((step + 1) / steps if running.any() else 1.0)
-        if not running.any():
-            break
-    met = [(succeeded[name] == judged[name]) & (judged[name] > 0) for name in policies]
-    return TeamEpisodes(
-        members={
-            name: Episodes(
-                judged=tuple(judged[name].tolist()),
-                succeeded=tuple(succeeded[name].tolist()),
-                metrics={m: float(np.concatenate(v).mean(dtype=np.float64)) for m, v in metrics[name].items()},
-                diverged=tuple(e for e in env.members[name].diverged_episodes if e.episode_seed in own[name]),
-            )
-            for name in policies
-        },
-        together=tuple(np.logical_and.reduce(met).tolist()),
-    )

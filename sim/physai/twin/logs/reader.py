@@ -17,6 +17,7 @@ from physai.twin.logs.readers import csv_file, json_file, parquet_file
 from physai.twin.logs.readers.assemble import assemble
 from physai.twin.logs.readers.bags import bag_file
 from physai.twin.logs.readers.column_map import ColumnMap, Reading, problems
+from physai.twin.logs.readers.contributed import contributed_suffixes, read_contributed, reads
 from physai.twin.logs.readers.find_map import complete_map, map_beside, map_file_beside, maps_for
 from physai.twin.logs.readers.table import Table, digest
 from physai.twin.logs.robot_log import LogError, RobotLog
@@ -176,7 +177,8 @@ _COMMON_STEMS = frozenset({"trajectory", "data", "data_measured", "log", "record
 
 def _stem(name: str) -> str:
     """Return a file name without its extensions."""
-    ending = max((suffix for suffix in _SUFFIXES if name.lower().endswith(suffix)), key=len, default="")
+    known = (*_SUFFIXES, *contributed_suffixes())
+    ending = max((suffix for suffix in known if name.lower().endswith(suffix)), key=len, default="")
     return name[: len(name) - len(ending)] or name
 
 
@@ -218,10 +220,11 @@ def _read_by_extension(path: Path, column_map: ColumnMap | None, episode: int | 
         return Reading(csv_file.read_csv(path))
     if _ends(path, json_file.SUFFIXES):
         return Reading(json_file.read_json(path, records=column_map.records if column_map else None))
+    if reads(path):
+        return Reading(read_contributed(path))
     hint = "; convert a ROS 1 bag with rosbags-convert" if path.suffix == ".bag" else ""
-    raise LogError(
-        f"{path}: unknown format; a recording ends in {', '.join(_SUFFIXES)}, or is a ROS 2 bag folder{hint}"
-    )
+    known = ", ".join((*_SUFFIXES, *contributed_suffixes()))
+    raise LogError(f"{path}: unknown format; a recording ends in {known}, or is a ROS 2 bag folder{hint}")
 
 
 def _read_parquet(path: Path, episode: int | None) -> Reading:
@@ -236,7 +239,7 @@ def _read_parquet(path: Path, episode: int | None) -> Reading:
 
 def read_with(path: Path) -> Iterator[Path]:
     """Yield the files beside or above a recording that are read with it: column map, joined files, description."""
-    if not _ends(path, _SUFFIXES):
+    if not (_ends(path, _SUFFIXES) or reads(path)):
         return
     beside = map_file_beside(path)
     if beside is not None:

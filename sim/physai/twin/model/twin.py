@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from physai.sdk.base.errors import ModelError, UnknownNameError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.process.software import Software
 from physai.sdk.evidence.origin import Origin, combine_origins
 from physai.sdk.evidence.signature import EvidenceSignature
@@ -298,10 +298,8 @@ def save_twin(twin: Twin, path: str | Path) -> None:
     Raises:
         TwinError: the file cannot be written.
     """
-    try:
+    with oserror_as(TwinError, f"cannot write {path}"):
         write_atomic(Path(path), rfc8785.dumps({**_plain(twin), "hash": twin.hash}) + b"\n")
-    except OSError as error:
-        raise TwinError(f"cannot write {path}: {error.strerror}") from error
 
 
 def signed_twin(twin: Twin, key: SigningKey) -> Twin:

@@ -19,10 +19,11 @@ from physai.sim.tasks.registry import load_task
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
+from benchmarks.gpu.counting import OperationCounter  # noqa: E402
+
 from physai.sim.engines.warp_device import WarpDeviceEngine  # noqa: E402
 from physai.sim.envs.device import capacity  # noqa: E402
 from physai.sim.envs.device.capacity import Capacities  # noqa: E402
-from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
 from physai.sim.envs.device.device_environment import DeviceEnvironment  # noqa: E402
 
 # Compiles kernels for this machine, once. Warp starts here, in the user's own folder of kernels.

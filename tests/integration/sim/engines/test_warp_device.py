@@ -17,10 +17,10 @@ from physai.sim.tasks.task import Task
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
+from benchmarks.gpu.counting import OperationCounter  # noqa: E402
 from tests.support.devices import DEVICES  # noqa: E402
 
 from physai.sim.engines.warp_device import WarpDeviceEngine  # noqa: E402
-from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
 from physai.sim.envs.device.device_environment import DeviceEnvironment, seeds_of  # noqa: E402
 
 # Compiles kernels for this machine, once.

@@ -15,7 +15,7 @@ from physai.train.runners.runner import Trainer
 from physai.train.settings.config import TrainConfig
 
 pytest.importorskip("mujoco_warp")
-from physai.sim.envs.device.counting import OperationCounter
+from benchmarks.gpu.counting import OperationCounter
 
 SMALL = ["--engine", "warp", "--device", "cpu", "--num-envs", "8", "--set", "horizon=4", "--set", "minibatches=2"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from physai.cluster.sweep.plan import MAX_TRIALS, Point, Sweep, SweepError, Text
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen
 from physai.train.runs.run_config import CHECKPOINT_FILE
@@ -102,11 +102,9 @@ class SweepFolder:
         if (path / SWEEP_JSON).exists():
             raise SweepError(f"{path} already holds a sweep; continue it with --resume {path}, or give another --out")
         folder = cls(path, SweepRecord(base=base, sweep=sweep, points=sweep.points()), StateRecord())
-        try:
+        with oserror_as(SweepError, f"cannot write {path}"):
             (path / LOGS_FOLDER).mkdir(parents=True, exist_ok=True)
             (path / TRIALS_FOLDER).mkdir(exist_ok=True)
-        except OSError as error:
-            raise SweepError(f"cannot write {path}: {error.strerror or error}") from error
         _write(path / SWEEP_JSON, folder.record)
         return folder
 
@@ -192,14 +190,10 @@ def _require_drawn(sweep: Sweep, point: Point, which: str) -> None:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with oserror_as(SweepError, f"{path}: cannot be read"):
         return read_plain(path, limit=MAX_BYTES)
-    except OSError as error:
-        raise SweepError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _write(path: Path, record: Frozen) -> None:
-    try:
+    with oserror_as(SweepError, f"cannot write {path}"):
         write_atomic(path, json.dumps(record.model_dump(mode="json"), indent=2).encode())
-    except OSError as error:
-        raise SweepError(f"cannot write {path}: {error.strerror or error}") from error

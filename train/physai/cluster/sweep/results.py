@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from physai.cluster.sweep.folder import State, SweepFolder, SweepTrial
 from physai.cluster.sweep.plan import Point, SweepError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 
 CSV_FILE = "results.csv"
 
@@ -113,7 +113,5 @@ def write_csv(folder: SweepFolder, results: Sequence[TrialResult]) -> None:
         run = folder.run(trial).relative_to(folder.path)
         row = [trial.number, trial.seed, result.state, value, f"{result.time:g}"]
         writer.writerow([*row, *(trial.point[name] for name in names), run])
-    try:
+    with oserror_as(SweepError, f"cannot write {folder.path / CSV_FILE}"):
         write_atomic(folder.path / CSV_FILE, text.getvalue().encode())
-    except OSError as error:
-        raise SweepError(f"cannot write {folder.path / CSV_FILE}: {error.strerror or error}") from error

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from physai.rlhf.answers.segment import PreferenceError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 
 BEST_RATE = 3.0
 """Reward of the best steps of the segments [1/s]."""
@@ -152,10 +152,8 @@ def save_ensemble(model: RewardEnsemble, path: Path, *, facts: dict[str, Any]) -
     arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in model.state_dict().items()}
     data = io.BytesIO()
     np.savez(data, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
-    try:
+    with oserror_as(PreferenceError, f"cannot write {path}"):
         write_atomic(path, data.getvalue())
-    except OSError as error:
-        raise PreferenceError(f"cannot write {path}: {error.strerror or error}") from error
     return digest
 
 

@@ -19,6 +19,7 @@ from physai.sdk.contract.robot import JOINT_SENSORS
 from physai.sdk.contract.terms import ActionTerm, ObservationTerm
 from physai.train.models.kinematics import ForwardKinematics, Pick, pose_error
 from physai.train.models.moments import Peers, moments
+from physai.train.models.observation_functions import load_function
 from physai.train.models.perceptron import TanhPerceptron
 from physai.train.models.position_limits import PositionLimiter
 
@@ -106,6 +107,8 @@ class ObservationTerms(nn.Module):
         used = dict.fromkeys(t.chain for t in self._terms if t.chain is not None)
         self._chains = {name: index for index, name in enumerate(used)}
         self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
+        fields = {field.name: field.size for field in (*robot.sensors, *contract.command.fields)}
+        self._functions = {t.name: load_function(t, fields[t.source or ""]) for t in self._terms if t.function}
         self.size = contract.observation_size
 
     def history_sizes(self) -> dict[str, int]:
@@ -144,6 +147,8 @@ class ObservationTerms(nn.Module):
         source = term.source or ""
         if term.kind == "sensor":
             return pick(sensors[source]) if source in JOINT_SENSORS else sensors[source]
+        if term.kind == "function":
+            return self._functions[term.name](sensors[source] if source in sensors else commands[source])
         if term.kind == "joint_pos_rel":
             return pick(sensors["joint_pos"] - self._default_pos)
         if term.kind == "sin_cos":

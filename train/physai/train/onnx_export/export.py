@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from physai.sdk.base.errors import ExportError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sdk.contract.contract_diff import require_same
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sdk.policy.run_identity import sign_policy
@@ -143,9 +143,7 @@ def npz(arrays: Mapping[str, Array]) -> bytes:
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes the files in the given order."""
-    try:
+    with oserror_as(ExportError, f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             write_atomic(folder / name, data)
-    except OSError as error:
-        raise ExportError(f"cannot write into {folder}: {error.strerror or error}") from error

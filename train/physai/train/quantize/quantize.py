@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 
 from physai.sdk.base.errors import MissingExtraError
-from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.onnx.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, cross_targets
@@ -289,19 +289,15 @@ def _built_text(built: BuiltEngine) -> str:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with oserror_as(QuantiseError, f"{path}: cannot be read"):
         data = read_plain(path, limit=MAX_POLICY_BYTES)
-    except OSError as error:
-        raise QuantiseError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not len(data) <= MAX_POLICY_BYTES:
         raise QuantiseError(f"{path}: larger than {MAX_POLICY_BYTES} bytes, the limit for a policy")
     return data
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    try:
+    with oserror_as(QuantiseError, f"cannot write into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             write_atomic(folder / name, data)
-    except OSError as error:
-        raise QuantiseError(f"cannot write into {folder}: {error.strerror or error}") from error

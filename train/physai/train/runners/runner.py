@@ -271,27 +271,28 @@ class Trainer:
             self.collector.learner.follow(self.learner)
             with ThreadPoolExecutor(max_workers=1) as pool:
                 collecting = pool.submit(self._collect)
-                update = self._learn(rollout)
+                update = self.learn(rollout)
                 self.pending = collecting.result()
         else:
             self.collector.learner.follow(self.learner)
             rollout = self._collect()
-            update = self._learn(rollout)
-        self._spare.append(rollout)
-        self.iteration += 1
-        self.env_steps += self._steps
-        elapsed = time.perf_counter() - start
-        return self._stats(rollout, update, elapsed)
+            update = self.learn(rollout)
+        return self.conclude(rollout, update, time.perf_counter() - start)
+
+    def spare_rollout(self) -> Rollout:
+        """A rollout to be filled: one that was learned from, or a new one."""
+        return self._spare.pop() if self._spare else self.new_rollout()
 
     def _collect(self) -> Rollout:
-        return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout())
+        return self.collector.collect(self.spare_rollout())
 
     @property
     def _steps(self) -> int:
         """Environment steps of an iteration, of all ranks."""
         return self.ranks.size * self.config.num_envs * self.config.horizon
 
-    def _learn(self, rollout: Rollout) -> UpdateStats:
+    def learn(self, rollout: Rollout) -> UpdateStats:
+        """Improves the learner on a rollout."""
         peers = self.ranks.peers
         update = self.learner.ppo.update(rollout, self.gamma, *self._generators(), peers=peers)
         if self.config.advantage == "gae" or not self.graph.normaliser.count:
@@ -309,7 +310,11 @@ class Trainer:
         seeds = episode_seeds(self.config.seed + 1, numbers, np.full(shards, self.iteration)) >> np.uint64(1)
         return [seeded(int(seed), str(self.device)) for seed in seeds]
 
-    def _stats(self, rollout: Rollout, update: UpdateStats, elapsed: float) -> IterationStats:
+    def conclude(self, rollout: Rollout, update: UpdateStats, elapsed: float) -> IterationStats:
+        """Counts an iteration that took so long [s], and reports it; its rollout is spare then."""
+        self._spare.append(rollout)
+        self.iteration += 1
+        self.env_steps += self._steps
         diverged = self.collector.diverged
         # Equal on all ranks, which therefore agree on when to judge, save and stop.
         elapsed, reward, diverged = self.ranks.means([elapsed, float(rollout.reward.mean()), diverged])

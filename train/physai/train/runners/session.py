@@ -8,8 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any, Generic, Protocol, TypeVar
 
 from physai.compute.ray.cluster import ClusterError
+from physai.train.collectors.distributed import Ranks
 from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
 from physai.train.runners.mlflow_sink import MlflowSink
@@ -22,8 +24,13 @@ from physai.train.runners.reporting import (
     draw_learning_curve,
     logged_seconds,
 )
-from physai.train.runners.runner import Trainer
+from physai.train.runners.runner import IterationStats, Trainer
 from physai.train.runs.summary import OUTCOME_FILE, Outcome, save_outcome
+from physai.train.settings.config import TrainConfig
+
+Stats = TypeVar("Stats")
+Stats_co = TypeVar("Stats_co", covariant=True)
+"""Statistics of an iteration: of a task, or of a team by member."""
 
 STOPPED = "stopped by a signal; continue with --resume"
 """Reason of a run that a signal ended."""
@@ -79,6 +86,47 @@ def stop_on_signal(*, alone: bool = True) -> Generator[StopRequest]:
             signal.signal(number, handler)
 
 
+class AnyTrainer(Protocol[Stats_co]):
+    """A trainer in memory: of a task, or of a team."""
+
+    config: TrainConfig
+    ranks: Ranks
+    seconds: float
+
+    @property
+    def iteration(self) -> int:
+        """Number of iterations."""
+        ...
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of worlds."""
+        ...
+
+    def train_iteration(self) -> Stats_co:
+        """Collects, learns and reports."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course(Generic[Stats]):
+    """Actions of a run's loop that depend on its kind: of a task, or of a team."""
+
+    save: Callable[[], None]
+    """Writes a checkpoint."""
+    report: Callable[[Stats], None]
+    success: Callable[[Stats], float]
+    """Success rate with exploration of an iteration."""
+    judge: Callable[[int], float]
+    """Success rate without exploration in that many episodes."""
+    reached: str
+    """Reason of a run that reached its success threshold, with a place for the rate."""
+    stop: Callable[[], str | None] | None = None
+    """Called after each iteration; a reason ends the run."""
+    checkpoints: bool = True
+    """Whether to save while the run goes on, not only at its end."""
+
+
 def run(
     trainer: Trainer,
     folder: Path,
@@ -111,12 +159,7 @@ def run(
     ranks = trainer.ranks
     if resume:
         restore_checkpoint(trainer, folder)
-        spent_s = ranks.first(lambda: logged_seconds(folder))
-        if spent_s > trainer.seconds:
-            # Iterations after the checkpoint are repeated; their time was spent all the same. Saved now, because the
-            # rows that tell of it are dropped below, and this session may be killed before it logs one.
-            trainer.seconds = spent_s
-            save_checkpoint(trainer, folder)
+        count_repeated(trainer, [folder], lambda: save_checkpoint(trainer, folder))
     if ranks.leads:
         (folder / OUTCOME_FILE).unlink(missing_ok=True)
     with ExitStack() as stack:
@@ -132,13 +175,49 @@ def run(
         for sink in sinks:
             stack.callback(sink.close)
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
-        outcome = _loop(trainer, folder, sinks, request, time_budget_s, stop, settle)
+        course = Course[IterationStats](
+            save=lambda: save_checkpoint(trainer, folder),
+            report=lambda stats: write_all(sinks, stats),
+            success=lambda stats: stats.success,
+            judge=lambda episodes: trainer.evaluate(episodes)["success"],
+            reached="{:.1%} success without exploration",
+            stop=stop,
+            checkpoints=settle is None,
+        )
+        if not ranks.first((folder / CHECKPOINT_FILE).exists):
+            course.save()
+        outcome = loop(trainer, course, request, time_budget_s)
+        if settle is not None:
+            settle()
+        course.save()
         if outcome.interrupted and not resumable:
             outcome = replace(outcome, reason=CUT_OFF)
     if ranks.leads:
         save_outcome(folder, record_of(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
     return outcome
+
+
+def count_repeated(trainer: AnyTrainer[Any], folders: Sequence[Path], save: Callable[[], None]) -> None:
+    """Count the time of iterations after the checkpoint of a resumed run, which are repeated, and save it.
+
+    Args:
+        trainer: restored trainer.
+        folders: run folders, whose logs state the time.
+        save: writes a checkpoint.
+    """
+    spent_s = trainer.ranks.first(lambda: max(map(logged_seconds, folders)))
+    if spent_s > trainer.seconds:
+        # Saved now, because the rows that tell of it are dropped by the session's first one, which may be killed before
+        # it logs one.
+        trainer.seconds = spent_s
+        save()
+
+
+def write_all(sinks: Sequence[StatisticsSink], stats: IterationStats) -> None:
+    """Write statistics to all destinations."""
+    for sink in sinks:
+        sink.write(stats)
 
 
 def budget_used(time_budget_s: float | None, seconds: float, begun_s: float) -> str | None:
@@ -156,26 +235,26 @@ def budget_used(time_budget_s: float | None, seconds: float, begun_s: float) -> 
     return reason + before if begun_s >= time_budget_s else reason
 
 
-def _loop(
-    trainer: Trainer,
-    folder: Path,
-    sinks: Sequence[StatisticsSink],
-    request: StopRequest,
-    time_budget_s: float | None,
-    stop: Callable[[], str | None] | None,
-    settle: Callable[[], None] | None,
+def loop(
+    trainer: AnyTrainer[Stats], course: Course[Stats], request: StopRequest, time_budget_s: float | None
 ) -> TrainingOutcome:
+    """Train until the time budget, the iterations, the success threshold or a signal ends the run.
+
+    All ranks call it. The last iterations are not saved; the caller does that.
+    """
     config, ranks = trainer.config, trainer.ranks
     begun_s = saved_s = trainer.seconds
     begun_at = trainer.iteration
     scheduler = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
-    if not ranks.first((folder / CHECKPOINT_FILE).exists):
-        save_checkpoint(trainer, folder)
 
     def used_up() -> str | None:
         return budget_used(time_budget_s, trainer.seconds, begun_s)
+
+    def judged() -> tuple[float, float]:
+        start = time.perf_counter()
+        return course.judge(eval_scheduler.EPISODES), time.perf_counter() - start
 
     while trainer.iteration < config.iterations:
         if (used := used_up()) is not None:
@@ -186,30 +265,26 @@ def _loop(
         except ClusterError:
             # No trace of the iteration that failed is in what it would have changed.
             if trainer.iteration > begun_at:
-                save_checkpoint(trainer, folder)
+                course.save()
             raise
-        for sink in sinks:
-            sink.write(stats)
+        course.report(stats)
         if ranks.any(request.requested):
             reason = STOPPED
             break
-        if stop is not None and (asked := stop()) is not None:
+        if course.stop is not None and (asked := course.stop()) is not None:
             reason = asked
             break
-        if used_up() is None and scheduler.due(stats.success, trainer.seconds):
+        if used_up() is None and scheduler.due(course.success(stats), trainer.seconds):
             start = trainer.seconds
-            success, spent_s = ranks.first(lambda: _judge(trainer))
+            success, spent_s = ranks.first(judged)
             # Evaluations count as training time, in the budget as in what is reported.
             trainer.seconds += spent_s
             if scheduler.judged(success, start, trainer.seconds):
-                reason = f"{success:.1%} success without exploration"
+                reason = course.reached.format(success)
                 break
-        if settle is None and trainer.seconds - saved_s >= config.checkpoint_every_s:
-            save_checkpoint(trainer, folder)
+        if course.checkpoints and trainer.seconds - saved_s >= config.checkpoint_every_s:
+            course.save()
             saved_s = trainer.seconds
-    if settle is not None:
-        settle()
-    save_checkpoint(trainer, folder)
     return TrainingOutcome(
         iterations=trainer.iteration,
         env_steps=trainer.env_steps,
@@ -229,10 +304,3 @@ def record_of(outcome: TrainingOutcome) -> Outcome:
         seconds=outcome.seconds,
         success=outcome.success if outcome.success is not None and math.isfinite(outcome.success) else None,
     )
-
-
-def _judge(trainer: Trainer) -> tuple[float, float]:
-    """Success rate without exploration, and how long finding it took [s]."""
-    start = time.perf_counter()
-    success = trainer.evaluate(eval_scheduler.EPISODES)["success"]
-    return success, time.perf_counter() - start

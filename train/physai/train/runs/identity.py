@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from physai.sdk.base.errors import CheckpointError
-from physai.sdk.base.files import create_durable, open_plain, read_plain
+from physai.sdk.base.files import create_durable, open_plain, oserror_as, read_plain
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.process.software import Software, running_software
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -101,12 +101,10 @@ def new_run(
         files=_files(folder, twin, origin),
     )
     path = folder / KEY_FILE
-    try:
+    with oserror_as(CheckpointError, f"cannot write {path}"):
         # Of a run that ended before its first checkpoint.
         path.unlink(missing_ok=True)
         create_durable(path, key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()), mode=0o600)
-    except OSError as error:
-        raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
     return Run.of(facts)
 
 
@@ -119,10 +117,8 @@ def run_key(folder: Path, run: Run) -> Ed25519PrivateKey | None:
     path = folder / KEY_FILE
     if not os.path.lexists(path):
         return None
-    try:
+    with oserror_as(CheckpointError, f"{path}: cannot be read"):
         data = read_plain(path, limit=_KEY_BYTES)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) != _KEY_BYTES:
         raise CheckpointError(f"{path}: {len(data)} bytes, a key has {_KEY_BYTES}; restore it from a copy")
     key = Ed25519PrivateKey.from_private_bytes(data)
@@ -189,8 +185,5 @@ def _files(folder: Path, twin: str | None, origin: Mapping[str, str]) -> dict[st
 def _file_sha256(path: Path) -> str:
     import hashlib
 
-    try:
-        with open_plain(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(CheckpointError, f"{path}: cannot be read"), open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, with_config
 
 from physai.sdk.base.errors import CheckpointError, TaskError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.io import CONTRACT_FILE, load_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -107,13 +107,11 @@ def training_alone(folder: Path) -> Generator[None]:
         CheckpointError: another process trains in it, or the folder cannot be written.
     """
     new = not folder.exists()
-    try:
+    with oserror_as(CheckpointError, f"cannot write run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         # Not a lock of the folder itself: NFS has none without a file that is open for writing.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(folder / _LOCK_FILE, flags, 0o666)
-    except OSError as error:
-        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
     try:
         _lock(descriptor, folder)
         yield
@@ -208,10 +206,8 @@ def save_config(
     }
     _make_folder(folder)
     _write_config(folder, document)
-    try:
+    with oserror_as(CheckpointError, f"cannot write run folder {folder}"):
         save_contract(contract, folder / CONTRACT_FILE)
-    except OSError as error:
-        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
 
 
 def begin_session(folder: Path, origin: Mapping[str, str]) -> None:
@@ -248,17 +244,13 @@ def add_provenance(folder: Path, origin: Mapping[str, str]) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    try:
+    with oserror_as(CheckpointError, f"cannot write run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
 
 
 def _write_config(folder: Path, document: Mapping[str, object]) -> None:
-    try:
+    with oserror_as(CheckpointError, f"cannot write run folder {folder}"):
         write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
-    except OSError as error:
-        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
 
 
 def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str]]:
@@ -280,11 +272,8 @@ def _read_config(folder: Path) -> tuple[_Config, dict[str, Any]]:
     if not path.is_file():
         require_one_robot(folder)
         raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(CheckpointError, f"{path}: cannot be read"), path.open("rb") as file:
+        data = file.read(MAX_CONFIG_BYTES + 1)
     written = data
     # Keys as written by physai 0.1; the parser below rejects all other unknown keys.
     for old, new in RENAMED.items():

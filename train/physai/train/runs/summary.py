@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from physai.sdk.base.errors import CheckpointError
-from physai.sdk.base.files import open_plain, read_plain, write_atomic
+from physai.sdk.base.files import open_plain, oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen
 from physai.train.runs.run_config import CONFIG_FILE, RunTaskSource, load_config
@@ -98,10 +98,8 @@ def save_outcome(folder: Path, outcome: Outcome) -> None:
     Raises:
         CheckpointError: it cannot be written.
     """
-    try:
+    with oserror_as(CheckpointError, f"cannot write {folder / OUTCOME_FILE}"):
         write_atomic(folder / OUTCOME_FILE, json.dumps(outcome.model_dump(mode="json"), indent=2).encode())
-    except OSError as error:
-        raise CheckpointError(f"cannot write {folder / OUTCOME_FILE}: {error.strerror or error}") from error
 
 
 def load_outcome(folder: Path) -> Outcome | None:
@@ -160,23 +158,24 @@ def progress_rows(path: Path) -> Iterator[dict[str, str]]:
     """
     if not path.is_file():
         return
-    try:
-        with open_plain(path) as file, io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
-            if os.fstat(file.fileno()).st_size > MAX_PROGRESS_BYTES:
-                raise CheckpointError(f"{path}: more than {MAX_PROGRESS_BYTES} bytes")
-            reader = csv.DictReader(text)
-            for _ in range(MAX_ROWS):
-                try:
-                    row: dict[Any, Any] = next(reader)
-                except StopIteration:
-                    return
-                except csv.Error:
-                    continue
-                # Too many cells are under None, missing ones are None.
-                if None not in row and None not in row.values():
-                    yield row
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    with (
+        oserror_as(CheckpointError, f"{path}: cannot be read"),
+        open_plain(path) as file,
+        io.TextIOWrapper(file, "utf-8", "replace", newline="") as text,
+    ):
+        if os.fstat(file.fileno()).st_size > MAX_PROGRESS_BYTES:
+            raise CheckpointError(f"{path}: more than {MAX_PROGRESS_BYTES} bytes")
+        reader = csv.DictReader(text)
+        for _ in range(MAX_ROWS):
+            try:
+                row: dict[Any, Any] = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:
+                continue
+            # Too many cells are under None, missing ones are None.
+            if None not in row and None not in row.values():
+                yield row
     raise CheckpointError(f"{path}: more than {MAX_ROWS} rows")
 
 
@@ -194,10 +193,8 @@ def _progress(path: Path) -> Progress:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    try:
+    with oserror_as(CheckpointError, f"{path}: cannot be read"):
         data = read_plain(path, limit=limit)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > limit:
         raise CheckpointError(f"{path}: more than {limit} bytes")
     return data

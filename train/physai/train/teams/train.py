@@ -1,6 +1,5 @@
 """Trains a team into a folder, in which each robot has a run folder of its own."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,17 +15,9 @@ from physai.sim.tasks.registry import BUILT_IN
 from physai.sim.teams.team import Team
 from physai.sim.teams.team_registry import save_team, team_of
 from physai.train.runners.checkpoint import MISFIT, brief, read_state, run_id, save_policy, write_state
-from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
-from physai.train.runners.reporting import CsvSink, draw_learning_curve, logged_seconds
+from physai.train.runners.reporting import CsvSink, draw_learning_curve
 from physai.train.runners.runner import IterationStats, learner_threads
-from physai.train.runners.session import (
-    STOPPED,
-    StopRequest,
-    TrainingOutcome,
-    budget_used,
-    record_of,
-    stop_on_signal,
-)
+from physai.train.runners.session import Course, TrainingOutcome, count_repeated, loop, record_of, stop_on_signal
 from physai.train.runs.run_config import (
     RunTaskSource,
     begin_run,
@@ -130,11 +121,7 @@ def resume_team(
         config = config if iterations is None else replace(config, iterations=iterations)
         torch.set_num_threads(learner_threads(config))
         trainer = _restored(team, folder, config)
-        spent_s = max(logged_seconds(folder / name) for name in team.members)
-        if spent_s > trainer.seconds:
-            # As in `session.run`.
-            trainer.seconds = spent_s
-            _save(trainer, folder)
+        count_repeated(trainer, [folder / name for name in team.members], lambda: _save(trainer, folder))
         _announce(trainer, folder, say)
         for name in team.members:
             begin_session(folder / name, {})
@@ -174,60 +161,23 @@ def _session(trainer: TeamTrainer, folder: Path, time_budget_s: float | None, re
         sinks = {name: CsvSink(folder / name, trainer.iteration) for name in trainer.team.members}
         for sink in sinks.values():
             stack.callback(sink.close)
-        request = stack.enter_context(stop_on_signal())
-        outcome = _loop(trainer, folder, request, time_budget_s, [_to_sinks(sinks), *([report] if report else [])])
+
+        def write(stats: Mapping[str, IterationStats]) -> None:
+            for name, sink in sinks.items():
+                sink.write(stats[name])
+            if report is not None:
+                report(stats)
+
+        course = Course[dict[str, IterationStats]](
+            save=lambda: _save(trainer, folder),
+            report=write,
+            success=lambda stats: min(one.success for one in stats.values()),
+            judge=lambda episodes: trainer.evaluate(episodes).success,
+            reached="all robots succeed in {:.1%} of the episodes without exploration",
+        )
+        outcome = loop(trainer, course, stack.enter_context(stop_on_signal()), time_budget_s)
     _conclude(trainer, folder, outcome)
     return outcome
-
-
-def _to_sinks(sinks: Mapping[str, CsvSink]) -> Report:
-    def write(stats: Mapping[str, IterationStats]) -> None:
-        for name, sink in sinks.items():
-            sink.write(stats[name])
-
-    return write
-
-
-def _loop(
-    trainer: TeamTrainer, folder: Path, request: StopRequest, time_budget_s: float | None, reports: list[Report]
-) -> TrainingOutcome:
-    config = trainer.config
-    scheduler = EvalScheduler(config.stop_at_success, config.eval_min_success)
-    success, reason = None, "all iterations done"
-    begun_s = saved_s = trainer.seconds
-
-    def used_up() -> str | None:
-        return budget_used(time_budget_s, trainer.seconds, begun_s)
-
-    while trainer.iteration < config.iterations:
-        if (used := used_up()) is not None:
-            reason = used
-            break
-        stats = trainer.train_iteration()
-        for report in reports:
-            report(stats)
-        if request.requested:
-            reason = STOPPED
-            break
-        if used_up() is None and scheduler.due(min(one.success for one in stats.values()), trainer.seconds):
-            begun = time.perf_counter()
-            success = trainer.evaluate(EPISODES).success
-            start_s = trainer.seconds
-            # Evaluations count as training time, in the budget as in what is reported.
-            trainer.seconds += time.perf_counter() - begun
-            if scheduler.judged(success, start_s, trainer.seconds):
-                reason = f"all robots succeed in {success:.1%} of the episodes without exploration"
-                break
-        if trainer.seconds - saved_s >= config.checkpoint_every_s:
-            _save(trainer, folder)
-            saved_s = trainer.seconds
-    return TrainingOutcome(
-        iterations=trainer.iteration,
-        env_steps=trainer.env_steps,
-        seconds=trainer.seconds,
-        success=success,
-        reason=reason,
-    )
 
 
 def _save(trainer: TeamTrainer, folder: Path) -> None:

@@ -16,23 +16,18 @@ from physai.sim.envs.step_result import StepResult
 from physai.sim.teams.team import Team
 from physai.sim.teams.team_environment import TeamEnvironment, joined, member_seed
 from physai.sim.teams.team_evaluate import TeamEpisodes, play_team
-from physai.train.algorithms.ppo import Rollout, UpdateStats
+from physai.train.algorithms.ppo import Rollout
 from physai.train.collectors.collector import Collector, Learner
-from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
+from physai.train.collectors.distributed import Ranks
+from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.checkpoint import learner_state, load_learner
-from physai.train.runners.runner import (
-    IterationStats,
-    build_learner,
-    check_action_repeat,
-    empty_rollout,
-    processors,
-)
+from physai.train.runners.runner import IterationStats, Trainer, processors
 from physai.train.settings.config import ConfigError, TrainConfig
 
 
 class TeamTrainer:
-    """One training run of a team in memory."""
+    """One training run of a team in memory: a `Trainer` for each robot, whose rollouts are played together."""
 
     def __init__(self, team: Team, config: TrainConfig, *, shared_critic: bool = True) -> None:
         """Builds worlds, graphs and learners from the configuration's seed.
@@ -46,17 +41,10 @@ class TeamTrainer:
             ConfigError: a setting is for runs of one robot.
         """
         _require_supported(config)
-        for task in team.members.values():
-            check_action_repeat(task, config)
         self.team, self.config, self.shared_critic = team, config, shared_critic
-        self.learners: dict[str, Learner] = {}
-        self._configs: dict[str, TrainConfig] = {}
-        for index, (name, task) in enumerate(team.members.items()):
-            # Members explore apart: with one seed, robots of one kind would draw the same numbers.
-            self._configs[name] = replace(config, seed=member_seed(config.seed, index) >> 1)
-            seed_torch(self._configs[name].seed)
-            seen = replace(task, critic_size=team.critic_size) if shared_critic else task
-            self.learners[name] = build_learner(seen, self._configs[name])
+        self.ranks = Ranks()
+        self.seconds = 0.0
+        """Time that the run has trained [s]."""
         self.env = TeamEnvironment(
             team,
             config.num_envs,
@@ -65,54 +53,56 @@ class TeamTrainer:
             action_repeat=config.action_repeat,
             num_threads=processors(config),
         )
+        self._collectors: dict[str, Collector] = {}
         now = self._seen(self.env.reset())
-        self._collectors = {
-            name: Collector(
-                task, self._configs[name], self.learners[name], num_threads=1, robot=(self.env.members[name], now[name])
-            )
-            for name, task in team.members.items()
-        }
-        self._rollouts = {name: self._new_rollout(name) for name in team.members}
-        self._orders = {name: seeded(own.seed + 1) for name, own in self._configs.items()}
-        self.iteration = 0
-        self.env_steps = 0
-        """Steps of worlds; in each all robots act."""
-        self.seconds = 0.0
-        self._diverged_before = dict.fromkeys(team.members, 0)
+        self._trainers = {name: self._trainer(name, index, now[name]) for index, name in enumerate(team.members)}
+        self._first = next(iter(self._trainers.values()))
+
+    def _trainer(self, name: str, index: int, now: StepResult) -> Trainer:
+        task = self.team.members[name]
+        # Members explore apart: with one seed, robots of one kind would draw the same numbers.
+        own = replace(self.config, seed=member_seed(self.config.seed, index) >> 1)
+
+        def collector(learner: Learner) -> Collector:
+            robot = self.env.members[name], now
+            self._collectors[name] = Collector(task, own, learner, num_threads=1, robot=robot)
+            return self._collectors[name]
+
+        seen = replace(task, critic_size=self.team.critic_size) if self.shared_critic else task
+        return Trainer(seen, own, source=collector)
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """The networks being trained."""
+        return {name: trainer.learner for name, trainer in self._trainers.items()}
 
     @property
     def graphs(self) -> dict[str, PolicyGraph]:
         """The policies being trained."""
-        return {name: learner.graph for name, learner in self.learners.items()}
+        return {name: trainer.graph for name, trainer in self._trainers.items()}
+
+    @property
+    def iteration(self) -> int:
+        """Number of iterations."""
+        return self._first.iteration
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of worlds; in each all robots act."""
+        return self._first.env_steps
 
     def train_iteration(self) -> dict[str, IterationStats]:
         """Lets all robots act, then learn, each from its own reward."""
         start = time.perf_counter()
-        self._play()
-        updates = {name: self._learn(name) for name in self.team.members}
-        self.iteration += 1
-        steps = self.config.num_envs * self.config.horizon
-        self.env_steps += steps
+        rollouts = self._play()
+        updates = {name: trainer.learn(rollouts[name]) for name, trainer in self._trainers.items()}
         elapsed = time.perf_counter() - start
+        stats: dict[str, IterationStats] = {}
+        for name, trainer in self._trainers.items():
+            trainer.seconds = self.seconds
+            stats[name] = trainer.conclude(rollouts[name], updates[name], elapsed)
         self.seconds += elapsed
-        return {name: self._stats(name, update, steps / elapsed) for name, update in updates.items()}
-
-    def _stats(self, name: str, update: UpdateStats, steps_per_s: float) -> IterationStats:
-        rollout, collector, ppo = self._rollouts[name], self._collectors[name], self.learners[name].ppo
-        return IterationStats(
-            iteration=self.iteration,
-            env_steps=self.env_steps,
-            seconds=self.seconds,
-            steps_per_s=steps_per_s,
-            reward_per_s=float(rollout.reward.mean()) / collector.env.step_dt,
-            success=collector.success,
-            learning_rate=ppo.learning_rate,
-            action_std=float(ppo.log_std.detach().exp().mean()),
-            update=update,
-            reward_terms=dict(rollout.reward_terms),
-            metrics=rollout.metrics,
-            diverged_episodes=self._diverged_before[name] + collector.diverged,
-        )
+        return stats
 
     def state_dict(self) -> dict[str, Any]:
         """State from which a trainer of the same team and settings continues bit for bit; tensors, numbers and text
@@ -120,23 +110,23 @@ class TeamTrainer:
         """
         members = {
             name: {
-                **learner_state(learner, self._orders[name]),
+                **learner_state(trainer.learner, trainer.generator),
                 "collector": self._collectors[name].state_dict(),
-                "diverged": self._diverged_before[name] + self._collectors[name].diverged,
+                "diverged": trainer.diverged_episodes,
             }
-            for name, learner in self.learners.items()
+            for name, trainer in self._trainers.items()
         }
         return {"iteration": self.iteration, "env_steps": self.env_steps, "seconds": self.seconds, "members": members}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where `state_dict` left off; raises one of `checkpoint.MISFIT` for the state of another trainer."""
-        self.iteration, self.env_steps = int(state["iteration"]), int(state["env_steps"])
         self.seconds = float(state["seconds"])
-        for name, learner in self.learners.items():
+        for name, trainer in self._trainers.items():
             member = state["members"][name]
-            load_learner(learner, self._orders[name], member)
+            load_learner(trainer.learner, trainer.generator, member)
             self._collectors[name].load_state_dict(member["collector"])
-            self._diverged_before[name] = int(member["diverged"])
+            trainer.iteration, trainer.env_steps = int(state["iteration"]), int(state["env_steps"])
+            trainer.diverged_episodes = trainer.diverged_before = int(member["diverged"])
 
     def evaluate(self, episodes: int = 256) -> TeamEpisodes:
         """Judges the policies without exploration; see `play_team`."""
@@ -144,28 +134,20 @@ class TeamTrainer:
         return play_team(policies, self.team, episodes=episodes, num_threads=self.config.num_threads)
 
     @torch.no_grad()
-    def _play(self) -> None:
-        """Fills the rollouts with the next steps of every world."""
+    def _play(self) -> dict[str, Rollout]:
+        """Rollouts of the next steps of every world, by member."""
         collectors = self._collectors
+        rollouts = {name: trainer.spare_rollout() for name, trainer in self._trainers.items()}
         for name, collector in collectors.items():
-            collector.learner.follow(self.learners[name])
-        playing = {name: collector.begin(self._rollouts[name]) for name, collector in collectors.items()}
+            collector.learner.follow(self._trainers[name].learner)
+        playing = {name: collector.begin(rollouts[name]) for name, collector in collectors.items()}
         for t in range(self.config.horizon):
-            acts = {name: c.act(t, playing[name], self._rollouts[name]) for name, c in collectors.items()}
+            acts = {name: c.act(t, playing[name], rollouts[name]) for name, c in collectors.items()}
             periods = [{name: act[k] for name, act in acts.items()} for k in range(self.config.action_repeat)]
             results = self._seen(self.env.step(*periods))
             for name, collector in collectors.items():
-                collector.take(t, results[name], playing[name], self._rollouts[name])
-        for name, collector in collectors.items():
-            collector.finish(self._rollouts[name], collector.end(playing[name]))
-
-    def _learn(self, name: str) -> UpdateStats:
-        learner, rollout = self.learners[name], self._rollouts[name]
-        gamma = self.config.gamma(self.team.members[name].contract.timing.control_dt)
-        update = learner.ppo.update(rollout, gamma, self._orders[name])
-        learner.graph.normaliser.update(rollout.raw_observation.flatten(0, 1))
-        learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
-        return update
+                collector.take(t, results[name], playing[name], rollouts[name])
+        return {name: c.finish(rollouts[name], c.end(playing[name])) for name, c in collectors.items()}
 
     def _seen(self, results: Mapping[str, StepResult]) -> Mapping[str, StepResult]:
         """The results with what the critics see."""
@@ -177,11 +159,6 @@ class TeamTrainer:
             name: replace(result, critic=joined(name, critic), final_critic=joined(name, final))
             for name, result in results.items()
         }
-
-    def _new_rollout(self, name: str) -> Rollout:
-        task = self.team.members[name]
-        seen = replace(task, critic_size=self.team.critic_size) if self.shared_critic else task
-        return empty_rollout(self.graphs[name], seen, self._configs[name])
 
 
 def _require_supported(config: TrainConfig) -> None:

@@ -19,6 +19,7 @@ from typing import Any, cast
 from physai.deploy_jetson.update.slots.layout import DEFAULT_ROOT, seal, unseal
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import oserror_as
 from physai.sdk.base.terminal import printable
 
 RECORD_FILE = "stop"
@@ -104,7 +105,7 @@ class StopRecords:
             StopRecordError: it cannot be written.
         """
         path = self._own
-        try:
+        with oserror_as(StopRecordError, f"{path}: no stop can be recorded there"):
             known = _bytes(path)
             if known is None:
                 known = _encode(stopped=False, why="")
@@ -114,8 +115,6 @@ class StopRecords:
             # Written in any case, which shows whether the disk still takes it.
             _write(path, known)
             _sync(path.parent)
-        except OSError as error:
-            raise StopRecordError(f"{path}: no stop can be recorded there: {error.strerror or error}") from None
 
     def found(self) -> StopRecord | None:
         """Return a stop that was not reset; None if there is none."""

@@ -19,7 +19,7 @@ import numpy as np
 from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, RowLayout
 from physai.deploy_jetson.ticks.reasons import describe
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.files import write_atomic
+from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence import recording_channels as channels
 from physai.sdk.evidence.recording_channels import ChannelWriter, Schema, joint_state, stamp, vector
@@ -199,7 +199,7 @@ class FlightFolder:
         Raises:
             FlightError: the folder is not writable.
         """
-        try:
+        with oserror_as(FlightError, f"{self.path}: no recordings can be written there"):
             self.path.mkdir(parents=True, exist_ok=True)
             for file in self.path.iterdir():
                 # Left by a process that was killed while it wrote.
@@ -209,8 +209,6 @@ class FlightFolder:
             probe = self.path / f".probe.{secrets.token_hex(8)}"
             probe.touch(exist_ok=False)
             probe.unlink()
-        except OSError as error:
-            raise FlightError(f"{self.path}: no recordings can be written there: {error.strerror or error}") from None
 
     def store(self, name: str, data: bytes) -> Path:
         """Write or replace a recording; deletes the oldest ones to make room.
@@ -221,11 +219,9 @@ class FlightFolder:
         path = self.path / name
         if not len(data) <= self.max_bytes:
             raise FlightError(f"{path}: the recording has {len(data)} bytes, at most {self.max_bytes} are kept")
-        try:
+        with oserror_as(FlightError, f"{path}: cannot be written"):
             self._make_room(name, len(data))
             write_atomic(path, data)
-        except OSError as error:
-            raise FlightError(f"{path}: cannot be written: {error.strerror or error}") from None
         return path
 
     def recordings(self) -> tuple[Path, ...]:

@@ -13,6 +13,7 @@ from physai.deploy_jetson.telemetry.flight import flight_process
 from physai.deploy_jetson.telemetry.flight.file import MAX_BYTES as FOLDER_BYTES
 from physai.deploy_jetson.telemetry.flight.file import MAX_FILES, FlightError
 from physai.deploy_jetson.telemetry.flight.flight_ring import MAX_BYTES, FlightRing, RowLayout
+from physai.sdk.base.files import oserror_as
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
@@ -83,11 +84,9 @@ class FlightRecorder:
         self.shortened = capacity < wanted
         """Whether that is less than requested, because of `MAX_BYTES`."""
         self._origin = dict(origin)
-        try:
+        with oserror_as(FlightError, "no flight recorder"):
             self.ring = FlightRing(contract, sample, capacity)
             self._connection, self._process = self._start(options, contract, capacity)
-        except OSError as error:
-            raise FlightError(f"no flight recorder: {error.strerror or error}") from None
 
     def _start(
         self, options: FlightOptions, contract: PolicyContract, capacity: int

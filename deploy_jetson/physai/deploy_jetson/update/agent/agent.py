@@ -41,6 +41,7 @@ from physai.deploy_jetson.update.slots.slot_records import (
 from physai.deploy_jetson.update.slots.store import Recovery, SlotStore
 from physai.deploy_jetson.update.slots.tree import known_time, printable_reason
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import oserror_as
 from physai.sdk.contract.gaps import lacks_text
 from physai.sdk.evidence.origin import machine_text
 from physai.sdk.evidence.requirements import Requirements
@@ -113,10 +114,8 @@ class UpdateAgent:
             TrustError: the trust file may not replace the current one.
         """
         folder = config_folder(self.root, self.config_root)
-        try:
+        with oserror_as(SlotError, f"{self.root}: cannot be created"):
             self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SlotError(f"{self.root}: cannot be created: {error.strerror}") from None
         # First, so that nothing is left half if that account cannot run physai.
         with as_owner_of(self.root):
             pass

@@ -21,7 +21,7 @@ from typing import Self
 from physai.deploy_jetson.update.slots.layout import DEFAULT_ROOT
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.deploy_jetson.update.slots.slot_records import HealthLimits
-from physai.sdk.base.files import read_plain
+from physai.sdk.base.files import oserror_as, read_plain
 
 MAGIC = b"PHYSAIHC"
 FORMAT_VERSION = 1
@@ -96,14 +96,12 @@ class HealthWriter:
         self._started_ns = self._alive_ns = now_ns
         self._silence_ns = 0
         new = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with oserror_as(SlotError, f"{path}: the runtime's counters cannot be written"):
             new.write_bytes(bytes(SIZE))
             with new.open("r+b") as file:
                 self._map = mmap.mmap(file.fileno(), SIZE)
             self._store(now_ns)
             new.replace(path)
-        except OSError as error:
-            raise SlotError(f"{path}: the runtime's counters cannot be written: {error.strerror}") from None
 
     def beat(self, now_ns: int) -> None:
         """Records a heartbeat without a tick, while the runtime waits for its robot or operator."""

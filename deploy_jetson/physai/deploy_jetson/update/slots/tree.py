@@ -25,6 +25,7 @@ from physai.deploy_jetson.update.slots.slot_records import (
     decode,
     encode,
 )
+from physai.sdk.base.files import oserror_as
 from physai.sdk.evidence.verdict import utc_text
 from physai.sdk.signing.time_statement import CLOCK_STEP
 
@@ -139,10 +140,8 @@ class SlotTree:
         if marker is None or name not in marker.files:
             raise SlotError(f"slot {slot} has no {name}")
         file = marker.files[name]
-        try:
+        with oserror_as(SlotError, f"{self.path(slot, name)}: cannot be read"):
             data = self.fs.read(self.path(slot, name), limit=file.size)
-        except OSError as error:
-            raise SlotError(f"{self.path(slot, name)}: cannot be read: {error.strerror}") from None
         if len(data) != file.size or sha256(data).hexdigest() != file.sha256:
             raise SlotError(f"{self.path(slot, name)}: damaged: not the bytes that were installed")
         return data

@@ -9,7 +9,7 @@ import mmap
 from pathlib import Path
 
 from physai.sdk.base.errors import ContractError
-from physai.sdk.base.files import open_plain
+from physai.sdk.base.files import open_plain, oserror_as
 from physai.sdk.base.formats.protobuf import BYTES, VARINT, MalformedError, fields
 
 MAX_ENTRY_BYTES = 2 << 20
@@ -31,16 +31,11 @@ def read_onnx_metadata(path: Path) -> dict[str, str]:
     Raises:
         ContractError: the file cannot be read, is not an ONNX model, or exceeds the metadata limits.
     """
-    try:
-        with open_plain(path) as file:
-            if not file.read(1):
-                return parse_onnx_metadata(b"", source=str(path))
-            # Not closed explicitly: a traceback may still refer to the map. It is unmapped with the last reference.
-            return parse_onnx_metadata(
-                memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), source=str(path)
-            )
-    except OSError as error:
-        raise ContractError(f"{path}: cannot be read: {error.strerror}") from None
+    with oserror_as(ContractError, f"{path}: cannot be read"), open_plain(path) as file:
+        if not file.read(1):
+            return parse_onnx_metadata(b"", source=str(path))
+        # Not closed explicitly: a traceback may still refer to the map. It is unmapped with the last reference.
+        return parse_onnx_metadata(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), source=str(path))
 
 
 def parse_onnx_metadata(data: bytes | memoryview, *, source: str) -> dict[str, str]:

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from physai.sdk.base.errors import TaskError
-from physai.sim.envs.device.counting import selects_by_mask
 from physai.sim.tasks.task import Task, WorldView
 
 _ARRAYS = ("joint_pos", "joint_vel", "target", "previous_target", "episode_time", "qpos", "qvel")
@@ -134,12 +133,22 @@ def _with_arrays(view: WorldView, change: Callable[[torch.Tensor], torch.Tensor]
     return replace(view, **arrays, commands=commands, derived=derived, shared={})
 
 
+def _selects_by_mask(operation: str, arguments: Any) -> bool:
+    """Whether a torch operation indexes by a bool tensor, so that the device must count what is set."""
+    if operation not in ("index", "index_put_", "index_put"):
+        return False
+    # One number is put by masking instead.
+    if operation != "index" and arguments[2].numel() == 1:
+        return False
+    return any(index is not None and index.dtype == torch.bool for index in arguments[1])
+
+
 class _NoHostValues(TorchDispatchMode):
     """Refuses operations that wait for the device or copy to it although the shape of their result is known."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func.overloadpacket.__name__)
-        if selects_by_mask(name, args):
+        if _selects_by_mask(name, args):
             raise TypeError("it selects by a mask")
         # A single number stays on the host and goes with the launch.
         if name == "lift_fresh" and args[0].ndim:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import ContractError
-from physai.sdk.base.files import read_plain
+from physai.sdk.base.files import oserror_as, read_plain
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence import recording_channels as channels
@@ -84,10 +84,8 @@ def _parser_errors() -> tuple[type[Exception], ...]:
 
 
 def _bounded_bytes(path: Path) -> bytes:
-    try:
+    with oserror_as(RecordingError, f"{path}: cannot be read"):
         data = read_plain(path, limit=form.MAX_RECORDING_BYTES)
-    except OSError as error:
-        raise RecordingError(f"{path}: cannot be read: {error.strerror}") from None
     if not len(data) <= form.MAX_RECORDING_BYTES:
         raise RecordingError(f"{path}: more than {form.MAX_RECORDING_BYTES} bytes, the most a recording may have")
     if not data.startswith(MAGIC):

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from physai.sdk.base.files import oserror_as
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.evidence import recording_channels as channels
 from physai.sdk.evidence.origin import Origin
@@ -43,10 +44,8 @@ class RecordingWriter(Closing):
         Raises:
             RecordingError: the file cannot be written.
         """
-        try:
+        with oserror_as(RecordingError, f"{path}: cannot write the recording"):
             self._file = Path(path).open("wb")  # noqa: SIM115 (closed by `close`)
-        except OSError as error:
-            raise RecordingError(f"{path}: cannot write the recording: {error.strerror}") from error
         self._contract = task.contract
         self._poses = {field.name for field in pose_fields(task.contract)}
         self._period_ns = round(task.contract.timing.control_dt * channels.NANOSECONDS)

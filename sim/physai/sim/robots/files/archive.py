@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from physai.sdk.base.errors import ModelError
-from physai.sdk.base.files import read_plain
+from physai.sdk.base.files import oserror_as, read_plain
 
 MAX_FILES = 2000
 """Greatest number of entries, folders included."""
@@ -43,10 +43,8 @@ def read_zip(path: Path) -> bytes:
     Raises:
         ModelError: it cannot be read, or is too large.
     """
-    try:
+    with oserror_as(ModelError, f"{path}: cannot be read"):
         data = read_plain(path, limit=MAX_TOTAL_BYTES)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > MAX_TOTAL_BYTES:
         raise ModelError(f"{path}: more than {MAX_TOTAL_BYTES} bytes, the maximum for a robot's zip")
     return data

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from physai.sdk.base.errors import ModelError
+from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.base.files import write_atomic
+from physai.sdk.base.plugins import contributions, load_plugin
 from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.checks.contacts import overlaps
 from physai.sim.robots.files.physics_options import check_options
@@ -40,6 +42,12 @@ from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, robot_spec
 
 Array = NDArray[np.float64]
+
+GROUP = "physai.importers"
+"""Entry-point group of converters, named by the suffix of the files that they read."""
+
+RobotConverter = Callable[[Path], str]
+"""From a robot's file to the text of a URDF or MJCF; meshes are found relative to the file's folder."""
 
 DECISIONS_FILE = "decisions.json"
 PREVIEW_FILE = "preview.png"
@@ -160,6 +168,8 @@ def _require_free(folder: Path) -> None:
 
 
 def _parsed(source: Path, decisions: Decisions) -> XmlFile:
+    if source.suffix.lower().removeprefix(".") in contributions(GROUP):
+        return _converted(source, decisions)
     if source.suffix.lower() != ".xacro":
         return read_xml(source)
     read_xml(source)  # refuses what no parser should see
@@ -178,6 +188,20 @@ def _parsed(source: Path, decisions: Decisions) -> XmlFile:
         raise ModelError(f"{source}: xacro: {' '.join(str(error).split())[:300]}{_xacro_advice(error)}") from error
     decisions.add("xacro", "expanded with its default arguments", f"xacro {source.name} ARG:=VALUE -o FILE.urdf")
     return parse_xml(str(text).encode(), source)
+
+
+def _converted(source: Path, decisions: Decisions) -> XmlFile:
+    """A file of a format that another package converts to URDF or MJCF."""
+    name = source.suffix.lower().removeprefix(".")
+    convert: RobotConverter = load_plugin(GROUP, "importer", name)
+    try:
+        text = convert(source)
+    except PhysaiError:
+        raise
+    except Exception as error:  # an importer of another package may raise anything
+        raise ModelError(f"{source}: the importer {name!r} fails: {type(error).__name__}: {error}") from error
+    decisions.add("importer", f"converted by {contributions(GROUP)[name].value}")
+    return parse_xml(text.encode(), source)
 
 
 def _xacro_advice(error: Exception) -> str:

@@ -11,34 +11,20 @@ import numpy as np
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.terms import ObservationTerm
-from physai.sim.engines.protocol import Array, Stage
+from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
-from physai.sim.robots.objects import with_objects
 from physai.sim.robots.spec import chain_joints, joint_actuator
-from physai.sim.tasks.arms.arm import (
-    CONTROL_DT,
-    CUBE_SENSOR,
-    INSET,
-    JOINT_SENSORS,
-    TIP,
-    TOP_SPEED,
-    arm_contract,
-    arm_randomisation,
-    require_servos,
-)
+from physai.sim.tasks.arms.arm import TIP
+from physai.sim.tasks.arms.cube_scene import CubeScene
 from physai.sim.tasks.arms.scene_state import SceneState, norm
-from physai.sim.tasks.arms.tabletop import DRAWS, Tabletop, tabletop
-from physai.sim.tasks.common import joint_vel_squared, overspeed, target_rate_squared
+from physai.sim.tasks.arms.tabletop import Tabletop, tabletop
 from physai.sim.tasks.constant import Constant
-from physai.sim.tasks.task import Delay, RewardTerm, Success, Task, WorldView
+from physai.sim.tasks.task import Task, WorldView
 
 LIFT_M = 0.1
 """Height above the table that the cube must reach [m]."""
 OPEN = 0.5
 """Where the gripper starts, as a share of the way from its home position, closed, to the limit farther away."""
-EPISODE_S = 6.4
-TRAINING = {"num_envs": 1024, "horizon": 32, "discount_s": 2.0, "hidden": (128, 128), "stop_at_success": 0.95}
-"""Settings of PPO."""
 
 
 def gripper_joints(robot: Robot) -> tuple[str, ...]:
@@ -132,13 +118,9 @@ def lift(robot: Robot | None = None) -> Task:
     table = opened(table, robot, fingers)
     arm = [str(robot.model.joint(j).name) for j in chain_joints(robot.model, robot.model.site(TIP).id)]
     driven = tuple(name for name in robot.spec.joint_names if name in (*arm, *fingers))
-    require_servos(robot, driven)
-    step = float(robot.model.opt.timestep)
-    decimation = max(1, round(CONTROL_DT / step))
-    model = with_objects(robot, table.boxes, physics_dt=step)
-    state = SceneState(model, robot.spec, driven)
+    scene = CubeScene.of(robot, table, driven)
+    state = scene.state
     lifting = Lifting(table, state, robot, fingers)
-    seeing = state.seeing(robot, table.boxes)
 
     def lifted(view: WorldView) -> Array:
         return lifting.height(view) > LIFT_M
@@ -155,47 +137,17 @@ def lift(robot: Robot | None = None) -> Task:
     def fell(view: WorldView) -> Array:
         return lifting.height(view) < -table.edge
 
+    observed = (
+        ObservationTerm(name="to_cube", kind="position_error", source=state.sensor, chain=TIP, scale=10.0),
+        ObservationTerm(name="cube", kind="sensor", source=state.sensor, scale=5.0),
+    )
     return Task(
-        name="lift",
+        **scene.parts("lift", observed),
         summary="lift a cube 10 cm from a table with a gripper",
-        robot=robot,
-        model=model,
-        contract=arm_contract(
-            "lift",
-            seeing,
-            observed=(
-                ObservationTerm(name="to_cube", kind="position_error", source=state.sensor, chain=TIP, scale=10.0),
-                ObservationTerm(name="cube", kind="sensor", source=state.sensor, scale=5.0),
-            ),
-            commands=(),
-            physics_dt=step,
-            decimation=decimation,
-            driven=driven,
-            inset=INSET,
-            top_speed=TOP_SPEED,
-        ),
-        episode_length_s=round(EPISODE_S / (decimation * step)) * decimation * step,
-        reset=table.reset(),
-        reset_draws=DRAWS,
-        rewards={
-            "near": RewardTerm(term=near, weight=1.0),
-            "gripped": RewardTerm(term=gripped, weight=0.5),
-            "high": RewardTerm(term=high, weight=8.0),
-            "target_rate": RewardTerm(term=target_rate_squared, weight=-0.01),
-            "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.01),
-            "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
-        },
+        rewards=scene.rewards(near=(near, 1.0), gripped=(gripped, 0.5), high=(high, 8.0)),
         terminations={"fell": fell},
-        success=Success(
-            condition=lifted, hold_s=0.5, text=f"cube {1e2 * LIFT_M:g} cm up for the last 0.5 s of {EPISODE_S} s"
-        ),
+        success=scene.held(lifted, f"cube {1e2 * LIFT_M:g} cm up"),
         critic=lifting.critic,
         critic_size=state.joints_size + 9,
-        stage=Stage.POSITION,
-        derived=("site_xpos", "sensordata"),
-        sensors={**JOINT_SENSORS, state.sensor: CUBE_SENSOR},
-        action_delay=Delay(lower_s=0.0, upper_s=2 * step),
-        randomisation=(*arm_randomisation(robot.model, objects=True), *state.cube_randomisation()),
         metrics={"cube_height_m": lifting.height},
-        training=TRAINING,
     )

@@ -11,26 +11,16 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from physai.sdk.contract.terms import CommandField, ObservationTerm
-from physai.sim.engines.protocol import Array, Stage
+from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
-from physai.sim.robots.objects import with_objects
 from physai.sim.robots.spec import chain_joints
-from physai.sim.tasks.arms.arm import (
-    CONTROL_DT,
-    CUBE_SENSOR,
-    INSET,
-    JOINT_SENSORS,
-    TIP,
-    TOP_SPEED,
-    arm_contract,
-    arm_randomisation,
-    require_servos,
-)
+from physai.sim.tasks.arms.arm import TIP
+from physai.sim.tasks.arms.cube_scene import CubeScene
 from physai.sim.tasks.arms.scene_state import SceneState, norm
-from physai.sim.tasks.arms.tabletop import DRAWS, Tabletop, tabletop
-from physai.sim.tasks.common import joint_vel_squared, once, overspeed, target_rate_squared
+from physai.sim.tasks.arms.tabletop import Tabletop, tabletop
+from physai.sim.tasks.common import once
 from physai.sim.tasks.constant import Constant
-from physai.sim.tasks.task import CommandFunction, Delay, RewardTerm, Success, Task, Uniforms, WorldView
+from physai.sim.tasks.task import CommandFunction, Task, Uniforms, WorldView
 
 PLACE = "place"
 """Command field: where the centre of the cube shall be, in the base frame [m]."""
@@ -39,12 +29,9 @@ RING = (0.7, 1.0)
 the middle, is pushed in any direction."""
 TOLERANCE = 1.0
 """Distance of the cube from its place that counts as there, in its edges."""
-EPISODE_S = 6.4
 FINGER = 0.25
 """Radius of the ball at the tip that pushes, in edges of the cube. It has no mass; on a robot, mount a finger or close
 the gripper."""
-TRAINING = {"num_envs": 1024, "horizon": 32, "discount_s": 2.0, "hidden": (128, 128), "stop_at_success": 0.95}
-"""Settings of PPO."""
 
 
 def places(table: Tabletop, state: SceneState) -> CommandFunction:
@@ -66,7 +53,6 @@ class Pushing:
     def __init__(self, table: Tabletop, state: SceneState) -> None:
         self._table, self._state = table, state
         self._behind = (0.5 + FINGER + 0.2) * table.edge
-        self._lift = Constant([0.0, 0.0, table.height])
 
     def way(self, view: WorldView) -> Array:
         """From the cube to its place, level, in the world frame [m], shape (num_worlds, 3)."""
@@ -121,13 +107,9 @@ def push(robot: Robot | None = None) -> Task:
     robot = robot or load_robot("ur10e")
     table = tabletop(robot)
     driven = tuple(str(robot.model.joint(j).name) for j in chain_joints(robot.model, robot.model.site(TIP).id))
-    require_servos(robot, driven)
-    step = float(robot.model.opt.timestep)
-    decimation = max(1, round(CONTROL_DT / step))
-    model = with_objects(robot, table.boxes, physics_dt=step, finger_radius=FINGER * table.edge)
-    state = SceneState(model, robot.spec, driven)
+    scene = CubeScene.of(robot, table, driven, finger_radius=FINGER * table.edge)
+    state = scene.state
     pushing = Pushing(table, state)
-    seeing = state.seeing(robot, table.boxes)
     tolerance = TOLERANCE * table.edge
 
     def there(view: WorldView) -> Array:
@@ -147,53 +129,21 @@ def push(robot: Robot | None = None) -> Task:
     def fell(view: WorldView) -> Array:
         return state.cube(view)[:, 2] < table.height - 0.5 * table.edge
 
+    observed = (
+        ObservationTerm(name="to_cube", kind="position_error", source=state.sensor, chain=TIP, scale=5.0),
+        ObservationTerm(name="to_place", kind="position_error", source=PLACE, chain=TIP, scale=5.0),
+    )
     return Task(
-        name="push",
+        **scene.parts("push", observed, (place_field(table, state),)),
         summary="push a cube on a table to a target place",
-        robot=robot,
-        model=model,
-        contract=arm_contract(
-            "push",
-            seeing,
-            observed=(
-                ObservationTerm(name="to_cube", kind="position_error", source=state.sensor, chain=TIP, scale=5.0),
-                ObservationTerm(name="to_place", kind="position_error", source=PLACE, chain=TIP, scale=5.0),
-            ),
-            commands=(place_field(table, state),),
-            physics_dt=step,
-            decimation=decimation,
-            driven=driven,
-            inset=INSET,
-            top_speed=TOP_SPEED,
-        ),
-        episode_length_s=round(EPISODE_S / (decimation * step)) * decimation * step,
-        reset=table.reset(),
-        reset_draws=DRAWS,
-        rewards={
-            "near": RewardTerm(term=near, weight=2.0),
-            "far": RewardTerm(term=far, weight=-1.0),
-            "not_behind": RewardTerm(term=not_behind, weight=-0.5),
-            "target_rate": RewardTerm(term=target_rate_squared, weight=-0.01),
-            "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.01),
-            "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
-        },
+        rewards=scene.rewards(near=(near, 2.0), far=(far, -1.0), not_behind=(not_behind, -0.5)),
         terminations={"fell": fell},
-        success=Success(
-            condition=there,
-            hold_s=0.5,
-            text=f"cube within {1e2 * tolerance:.3g} cm of its place for the last 0.5 s of {EPISODE_S} s",
-        ),
+        success=scene.held(there, f"cube within {1e2 * tolerance:.3g} cm of its place"),
         critic=critic_of(table, state, pushing),
         critic_size=state.joints_size + 14,
         command=places(table, state),
         command_draws=2,
-        stage=Stage.POSITION,
-        derived=("site_xpos", "sensordata"),
-        sensors={**JOINT_SENSORS, state.sensor: CUBE_SENSOR},
-        action_delay=Delay(lower_s=0.0, upper_s=2 * step),
-        randomisation=(*arm_randomisation(robot.model, objects=True), *state.cube_randomisation()),
         metrics={"cube_error_m": pushing.distance},
-        training=TRAINING,
     )
 
 

@@ -1,6 +1,6 @@
 """Counts what a step does on its device: kernels it launches, memory it asks for, and values it waits for.
 
-Needs torch and warp, and nothing of this package, so that other libraries' steps are counted by the same file in an
+Needs torch and warp, and nothing of physai, so that other libraries' steps are counted by the same file in an
 environment of their own.
 """
 
