@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sim.robots import Robot, load_robot
 from physai.twin.calibration.alternatives import model_alternatives
-from physai.twin.calibration.calibrate import calibrate, residuals
+from physai.twin.calibration.calibrate import fit_twin, residuals
 from physai.twin.calibration.replay.replay import WINDOW_S, replay
-from physai.twin.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.twin.calibration.stand_in.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.twin.claims.claims import contradiction
 from physai.twin.logs import LogError, RobotLog, read_logs
 from physai.twin.model.credibility import MIN_WINDOW_S
@@ -123,7 +123,7 @@ def fitted_trial(seed: int, folder: Path) -> Trial:
         write_recording(made, robot, recorded / f"{number:02d}.csv")
     logs = read_logs(sorted(recorded.glob("*.csv")), robot.spec)
     train, held_out = logs[:TRAINED], logs[TRAINED:]
-    twin = calibrate(robot, train, held_out, budget_steps=BUDGET_STEPS, folder=folder).twin
+    twin = fit_twin(robot, train, held_out, budget_steps=BUDGET_STEPS, folder=folder).twin
     return Trial(robot=robot, twin=twin, train=tuple(train), held_out=tuple(held_out))
 
 
@@ -193,7 +193,7 @@ def copied(trial: Trial) -> Twin | None:
     """Return a twin whose held-out recordings are the fitted ones by other names; None if that is refused."""
     copies = [replace(log, name=f"copy of {log.name}", sha256=log.sha256[::-1]) for log in trial.train]
     try:
-        return calibrate(trial.robot, trial.train, copies, budget_steps=BUDGET_STEPS).twin
+        return fit_twin(trial.robot, trial.train, copies, budget_steps=BUDGET_STEPS).twin
     except LogError:
         return None
 

@@ -19,7 +19,7 @@ print(f"{first.name}: {len(first.time)} samples of {', '.join(first.joint_names)
 logs = read_logs(sys.argv[2:], robot.spec)
 
 # Judged on two recordings that it was not fitted to.
-calibration: Calibration = calibrate(robot, logs[:-2], logs[-2:], budget_steps=5_000_000)
+calibration: Calibration = calibrate(robot, logs[:-2], logs[-2:], out=None, budget_steps=5_000_000)
 twin: Twin = calibration.twin
 for parameter in twin.parameters:
     if parameter.identified:

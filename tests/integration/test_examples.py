@@ -62,6 +62,7 @@ def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
 
 WRONG = [
     ["calibrate"],
+    ["from_python"],
     ["leaderboard_trial"],
     ["sb3_agent"],
     ["sb3_agent", "agent", "many"],
@@ -183,6 +184,19 @@ def test_the_calibration_example(tmp_path: Path) -> None:
     physai_verb("sim", "record", "double_pendulum", "-o", "recordings", *words, folder=tmp_path)
     output = example("calibrate", "double_pendulum", *sorted((tmp_path / "recordings").glob("*.csv")), folder=tmp_path)
     assert "\ncredible " in output
+
+
+@pytest.mark.slow
+def test_each_verb_is_one_call(tmp_path: Path) -> None:
+    physai_verb("train", "cartpole-swingup", "--out", "run", "--iterations", "3", "--json", folder=tmp_path)
+    physai_verb("export", "run", folder=tmp_path)
+    output = example("from_python", "run", "folder", folder=tmp_path)
+    assert "4 of 4 recordings are usable" in output
+    assert "verdict FAIL" in output
+    assert "ranks agree: 1.0" in output
+    assert "imported cart, stable: True, drawn in cart.png" in output
+    written = {path.name for path in (tmp_path / "folder").iterdir()}
+    assert {"twin.json", "excitation.csv", "play.mp4", "validation", "cart", "my_task.py"} <= written
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import numpy as np
 from tests.support.fixtures_calibration import changed_model
 
 from physai.sim.robots import Robot, load_robot
-from physai.twin.calibration.synthetic_robot import StandIn
-from physai.twin.calibration.synthetic_toss import toss
+from physai.twin.calibration.stand_in.synthetic_robot import StandIn
+from physai.twin.calibration.stand_in.synthetic_toss import toss
 from physai.twin.logs import BasePose, RobotLog
 
 CUBE = """

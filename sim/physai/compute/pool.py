@@ -237,4 +237,4 @@ def _serve(connection: Connection, work: Work[Any, Any, Any], subject: Any) -> N
 def require_jobs(jobs: int) -> None:
     """Raises PhysaiError for a number of workers out of range."""
     if not 1 <= jobs <= MAX_JOBS:
-        raise PhysaiError(f"--jobs must be in 1 … {MAX_JOBS}, got {jobs}")
+        raise PhysaiError(f"`jobs` must be in 1 … {MAX_JOBS}, got {jobs}")

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from physai.gates.checks.gate import Gate as Gate
     from physai.gates.checks.gate import GateFinding as GateFinding
     from physai.gates.checks.gate import Play as Play
-    from physai.gates.report.validation import ValidationOptions as ValidationOptions
+    from physai.gates.report.exam_opening import open_exam as open_exam
     from physai.gates.report.validation import validate as validate
+    from physai.gates.report.validation_options import ValidationOptions as ValidationOptions
     from physai.gates.runner import GateError as GateError
     from physai.gates.settings import GateSettings as GateSettings
     from physai.gates.settings import load_gates as load_gates
@@ -27,6 +28,7 @@ __all__ = [
     "Play",
     "ValidationOptions",
     "load_gates",
+    "open_exam",
     "validate",
 ]
 

@@ -8,22 +8,38 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from physai.service.auth.token_admin import create_token as create_token
+    from physai.service.auth.token_admin import list_tokens as list_tokens
+    from physai.service.auth.token_admin import revoke_token as revoke_token
     from physai.service.client.errors import ServiceError as ServiceError
     from physai.service.client.remote_session import AsyncRemoteSession as AsyncRemoteSession
     from physai.service.client.remote_session import RemoteSession as RemoteSession
     from physai.service.client.remote_session import StepReply as StepReply
+    from physai.service.client.remote_validation import validate as validate
     from physai.service.client.service import ServiceClient as ServiceClient
     from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
     from physai.service.serving.process import running_service as running_service
+    from physai.service.serving.serve_data import serve as serve
+    from physai.service.view.browser import play_in_browser as play_in_browser
+    from physai.service.view.play import Playback as Playback
+    from physai.service.view.play import play as play
 
 __all__ = [
     "AsyncRemoteSession",
+    "Playback",
     "RemoteSession",
     "RemoteVectorEnv",
     "ServiceClient",
     "ServiceError",
     "StepReply",
+    "create_token",
+    "list_tokens",
+    "play",
+    "play_in_browser",
+    "revoke_token",
     "running_service",
+    "serve",
+    "validate",
 ]
 
 __getattr__ = lazy_exports(__name__)

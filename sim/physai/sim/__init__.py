@@ -16,20 +16,27 @@ if TYPE_CHECKING:
     from physai.sim.engines.protocol import EngineMaker as EngineMaker
     from physai.sim.engines.protocol import RolloutEngine as RolloutEngine
     from physai.sim.envs.environment import Environment as Environment
+    from physai.sim.playback.robot_import.import_files import RobotImport as RobotImport
+    from physai.sim.playback.robot_import.import_files import draw_robot as draw_robot
+    from physai.sim.playback.robot_import.import_files import import_robot as import_robot
+    from physai.sim.playback.robot_import.import_files import import_robots as import_robots
+    from physai.sim.playback.robot_import.import_settings import ImportSettings as ImportSettings
     from physai.sim.policies.device_policy import DevicePolicy as DevicePolicy
     from physai.sim.policies.evaluate import Episodes as Episodes
     from physai.sim.policies.evaluate import Policy as Policy
     from physai.sim.policies.evaluate import play_episodes as play_episodes
     from physai.sim.policies.onnx import OnnxPolicy as OnnxPolicy
+    from physai.sim.policies.score_ranks import ScoreComparison as ScoreComparison
+    from physai.sim.policies.score_ranks import rank as rank
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
     from physai.sim.robots.checks.check import check_robot as check_robot
-    from physai.sim.robots.importing.importer import import_robot as import_robot
     from physai.sim.robots.objects import Box as Box
     from physai.sim.robots.objects import with_objects as with_objects
     from physai.sim.tasks.common import compiled as compiled
     from physai.sim.tasks.common import envelope as envelope
     from physai.sim.tasks.common import timing as timing
+    from physai.sim.tasks.new_task import new_task as new_task
     from physai.sim.tasks.registry import load_task as load_task
     from physai.sim.tasks.registry import task_names as task_names
     from physai.sim.tasks.task import Delay as Delay
@@ -40,6 +47,9 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Task as Task
     from physai.sim.tasks.task import Uniforms as Uniforms
     from physai.sim.tasks.task import WorldView as WorldView
+    from physai.sim.teams.evaluation import PolicyEvaluation as PolicyEvaluation
+    from physai.sim.teams.evaluation import TeamEvaluation as TeamEvaluation
+    from physai.sim.teams.evaluation import evaluate as evaluate
     from physai.sim.teams.team import Team as Team
     from physai.sim.teams.team import team_model as team_model
     from physai.sim.teams.team_environment import TeamEnvironment as TeamEnvironment
@@ -56,30 +66,40 @@ __all__ = [
     "EngineMaker",
     "Environment",
     "Episodes",
+    "ImportSettings",
     "ModelError",
     "OnnxPolicy",
     "Policy",
+    "PolicyEvaluation",
     "Randomise",
     "RewardTerm",
     "Robot",
+    "RobotImport",
     "RolloutEngine",
+    "ScoreComparison",
     "SensorModel",
     "Success",
     "Task",
     "Team",
     "TeamEnvironment",
+    "TeamEvaluation",
     "Uniforms",
     "WorldView",
     "check_robot",
     "compiled",
+    "draw_robot",
     "envelope",
+    "evaluate",
     "import_robot",
+    "import_robots",
     "load_engine",
     "load_robot",
     "load_task",
     "load_team",
+    "new_task",
     "play_episodes",
     "play_team",
+    "rank",
     "task_names",
     "team_model",
     "timing",

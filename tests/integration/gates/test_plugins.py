@@ -124,7 +124,7 @@ def test_a_robot_in_ones_own_format_has_the_masses_of_its_file(plugins: Path, tm
     assert [model.body(name).mass[0] for name in ("upper", "lower")] == [1.5, 0.5]
     assert imported.robot.spec.joint_names == ("joint_upper", "joint_lower")
     assert [joint.effort_limit for joint in imported.robot.spec.joints] == [20.0, 10.0]
-    assert "plugins.chain_robot:to_urdf" in imported.record.read_text()
+    assert "plugins.chain_robot:to_urdf" in (imported.folder / "decisions.json").read_text()
     (tmp_path / "bad.chain").write_text("upper 0.4\n")
     with pytest.raises(ModelError, match=r"bad.chain:1: 'upper 0.4' is no NAME LENGTH_M"):
         import_robot(tmp_path / "bad.chain", tmp_path / "bad")

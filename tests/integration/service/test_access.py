@@ -125,7 +125,7 @@ def test_a_token_from_a_file_is_stored_again_and_replaced(tmp_path: Path, capsys
     assert main([*create[:7], str(tmp_path / "none"), *create[8:]]) == 2
     assert "No such file" in capsys.readouterr().err
     assert main(["sim", "tokens", "list", "--token-file", str(file), "--data", str(tmp_path)]) == 2
-    assert "--token-file goes with create" in capsys.readouterr().err
+    assert "no option --token-file" in capsys.readouterr().err
 
 
 def test_off_loopback_it_needs_tls_and_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

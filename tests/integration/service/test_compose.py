@@ -71,8 +71,9 @@ def reachable(service: dict[str, Any], arguments: argparse.Namespace) -> bool:
     """Whether the host reaches what listens in the container."""
     if service.get("network_mode") == "host":
         return True
-    published = any(port.endswith(f":{arguments.port}") for port in service.get("ports", ()))
-    return published and arguments.host == "0.0.0.0" and None not in (arguments.tls_cert, arguments.tls_key)
+    given = vars(arguments)
+    published = any(port.endswith(f":{given.get('port', 8800)}") for port in service.get("ports", ()))
+    return published and given.get("host") == "0.0.0.0" and {"tls_cert", "tls_key"} <= set(given)
 
 
 @pytest.mark.parametrize("name", ["service", "service-on-ray"])

@@ -82,7 +82,7 @@ def test_the_whole_chain(
 
     run, robot_file = str(tmp_path / "train"), str(arm / "arm.zip")
     twin_file = str(tmp_path / "calibrate" / "twin.json")
-    validate = ["sim", "validate", run, "--twin", twin_file, "--robot", robot_file, "--json"]
+    validate = ["sim", "validate", run, "--twin", twin_file, "--model", robot_file, "--json"]
     (tmp_path / "gates.yaml").write_text(QUICK_GATES)
     validate += ["--gates", str(tmp_path / "gates.yaml"), "--server", service.url]
     capsys.readouterr()
@@ -98,8 +98,8 @@ def test_the_whole_chain(
     play = ["play", "--counterexample", str(first["index"]), str(tmp_path / "report"), "--json"]
     play += ["--video", str(tmp_path / "case.mp4"), "--width", "32", "--height", "32", "--fps", "1"]
     assert main(play) == 2
-    assert "name the recorded one's file with --robot FILE" in capsys.readouterr().err
-    assert main([*play, "--robot", robot_file]) == 0, capsys.readouterr().err
+    assert "name the recorded one's file with --model FILE" in capsys.readouterr().err
+    assert main([*play, "--model", robot_file]) == 0, capsys.readouterr().err
 
 
 def test_a_twin_belongs_to_its_robot(service: ServiceProcess, arm: Path, tmp_path: Path) -> None:

@@ -320,6 +320,6 @@ def test_a_database_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureF
     layout = cartpole_database(tmp_path / "cartpole.db").layout
     PreferenceStore(tmp_path / "own.db", layout=layout.model_copy(update={"task": "/tmp/task.py"})).close()
     assert main([*serve, str(tmp_path / "own.db")]) == 2
-    assert "is not built in; add --preferences-robot" in capsys.readouterr().err
-    assert main([*serve, str(tmp_path / "cartpole.db"), "--preferences-robot", "so101"]) == 2
+    assert "is not built in; add --preferences-model" in capsys.readouterr().err
+    assert main([*serve, str(tmp_path / "cartpole.db"), "--preferences-model", "so101"]) == 2
     assert "hold 2 positions" in capsys.readouterr().err

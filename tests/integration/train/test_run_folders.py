@@ -207,7 +207,7 @@ def test_a_robot_from_the_command_line_needs_no_name_afterwards(
     assert json.loads(capsys.readouterr().out)["task"] == "ur10e-reach"
     physai("train", "--resume", run, "--iterations", "3")
     (run / "task" / "robot.zip").unlink()
-    assert "--robot FILE" in refused(capsys, "eval", run)
+    assert "--model FILE" in refused(capsys, "eval", run)
 
 
 @pytest.mark.slow

@@ -271,7 +271,7 @@ def test_a_team_is_filmed(trained: bool, folder: Path, tmp_path: Path, capsys: p
             ["--record", "a.mcap"],
             "--record is for one robot, and PAIR is a team; omit it, or name the run of one robot",
         ),
-        (["--robot", "ur10e"], "--robot is for one robot, and PAIR is a team"),
+        (["--model", "ur10e"], "--model is for one robot, and PAIR is a team"),
         (["--agent", "zero"], "--agent is for one robot, and PAIR is a team"),
         (["--preset", "position"], "--preset is for one robot, and PAIR is a team"),
     ],

@@ -197,7 +197,7 @@ def test_an_episode_that_two_gates_show_is_one_panel_with_a_command_to_paste() -
     command = unescape(re.findall(r"<code>(.*?)</code>", text)[0])
     assert shlex.split(command) == [
         *("physai", "play", "--counterexample", "1", "out put"),
-        *("--task", "my tasks/tower.py", "--robot", "arms/it's.urdf"),
+        *("--task", "my tasks/tower.py", "--model", "arms/it's.urdf"),
     ]
     assert replay_options(TaskSource(task="ur10e-reach", robot="ur10e")) == ()
 

@@ -43,14 +43,19 @@ def help_text(text: str, default: object, flags: Mapping[str, str]) -> str:
         default: its default. Shown unless it is empty or the text speaks of it: "None for X" becomes "(default: X)".
         flags: flags of the options by parameter, in whose place the text names the parameters in backticks.
     """
-    for name, flag in flags.items():
-        text = text.replace(f"`{name}`", flag)
-    text = text.removesuffix(".")
+    text = with_flags(text, flags).removesuffix(".")
     text, replaced = _NONE_FOR.subn(r" (default: \1)", text)
     shown = default is not None and not isinstance(default, bool) and default not in ("", ())
     if shown and not replaced and "default" not in text:
         text += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
     return text.strip().replace("%", "%%")
+
+
+def with_flags(text: str, flags: Mapping[str, str]) -> str:
+    """A text with the flags of options in the place of parameters in backticks."""
+    for name, flag in flags.items():
+        text = text.replace(f"`{name}`", flag)
+    return text
 
 
 def _section(documented: Callable[..., Any], names: tuple[str, ...]) -> Iterator[str]:

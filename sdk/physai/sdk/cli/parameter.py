@@ -43,6 +43,12 @@ class Parameter:
         """Whether there is no default."""
         return self.default is _EMPTY
 
+    def all_flags(self) -> Iterator[tuple[str, str]]:
+        """Flags of the function's options by parameter, and those of the dataclass's fields."""
+        yield from self.flags.items()
+        for field in self.fields:
+            yield from field.all_flags()
+
     def is_given(self, given: Mapping[str, Any]) -> bool:
         """Whether the user gave it, or one of its fields; a dataclass without a default is always built."""
         if self.option.flatten:

@@ -12,9 +12,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.option import Option
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.docstring import argument_texts, epilog_of
+from physai.sdk.cli.docstring import argument_texts, epilog_of, with_flags
 from physai.sdk.cli.parameter import Parameter, parameters_of
 from physai.sdk.cli.parser import Parser
 
@@ -43,7 +44,8 @@ def verb(function: Callable[..., Any] | None = None, *, summary: str) -> Callabl
     Returns:
         A decorator of the presenting function. That takes the procedure, bound to the options given, as its first
         argument, and its own parameters by name; one that the procedure has as well gets the same value, and needs no
-        text. It returns the exit code. Its docstring after the first paragraph is shown below the options.
+        text. It returns the exit code. Its docstring after the first paragraph is shown below the options. Errors
+        that name a parameter in backticks name the option instead.
     """
 
     def decorated(present: _Present) -> CliCommand:
@@ -70,7 +72,14 @@ def _made(function: Callable[..., Any] | None, present: _Present, summary: str) 
 
     def run(namespace: argparse.Namespace) -> int:
         procedure, own = parameters()
-        given = vars(namespace)
+        try:
+            return presented(procedure, own, vars(namespace))
+        except PhysaiError as error:
+            flags = {name: flag for one in (own | procedure).values() for name, flag in one.all_flags()}
+            error.args = tuple(with_flags(word, flags) if isinstance(word, str) else word for word in error.args)
+            raise
+
+    def presented(procedure: dict[str, Parameter], own: dict[str, Parameter], given: dict[str, Any]) -> int:
         options: dict[str, Any] = {}
         for name, one in own.items():
             source = procedure.get(name, one)
@@ -91,12 +100,16 @@ class _Noun:
     """Verbs of a noun."""
 
     actions: Mapping[str, CliCommand]
+    default: str | None
     old_names: Mapping[str, str]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Adds a parser per action."""
         if isinstance(parser, Parser):
             parser.renamed_words.update(self.old_names)
+        if self.default is not None:
+            parser.add_subparsers(dest="action", metavar="ACTION")
+            parser.set_defaults(**{RUN: self.actions[self.default].run})
         for name, command in self.actions.items():
             add_action(parser, name, command)
 
@@ -117,13 +130,20 @@ def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand) 
     child.set_defaults(**{RUN: command.run})
 
 
-def noun(summary: str, actions: Mapping[str, CliCommand], *, old_names: Mapping[str, str] | None = None) -> CliCommand:
+def noun(
+    summary: str,
+    actions: Mapping[str, CliCommand],
+    *,
+    default: str | None = None,
+    old_names: Mapping[str, str] | None = None,
+) -> CliCommand:
     """Make a noun with several verbs, `physai NOUN VERB`; entry points `NOUN.VERB` add others.
 
     Args:
         summary: one line for the list of nouns, without a period.
         actions: verbs by name.
+        default: the verb without a word; None if one is required.
         old_names: names of verbs by the names they had in the last version, which still work.
     """
-    made = _Noun(actions=actions, old_names=old_names or {})
+    made = _Noun(actions=actions, default=default, old_names=old_names or {})
     return CliCommand(summary=summary, add_arguments=made.add_arguments, run=made.run)

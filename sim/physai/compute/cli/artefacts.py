@@ -2,68 +2,87 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.verb import AsJson, Option, noun, verb
 
 if TYPE_CHECKING:
     from physai.compute.objects.address import Address
     from physai.compute.objects.manifest import ArtefactManifest
 
-_ADDRESS = "s3://BUCKET/PREFIX, gs://, abfs://, file:///FOLDER, or the path of a folder"
 
+@verb(summary="write a file or folder to an address")
+def _push(path: Path, address: str, *, as_json: AsJson = False) -> int:
+    """Push an artefact.
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    push = actions.add_parser(
-        "push",
-        help="write a file or folder to an address",
-        description="Write a file or folder to an address. Readers find the previous artefact there until this one is "
-        "complete. Credentials are those of the environment, such as AWS_PROFILE; AWS_ENDPOINT_URL names another "
-        "server than Amazon's.",
-    )
-    push.add_argument("path", type=Path, metavar="PATH", help="file or folder, such as a bundle or a run")
-    push.add_argument("address", metavar="ADDRESS", help=f"place of this artefact alone: {_ADDRESS}")
-    pull = actions.add_parser(
-        "pull",
-        help="read an artefact into a new file or folder",
-        description="Read an artefact into a new file or folder, which appears when all hashes were checked.",
-    )
-    pull.add_argument("address", metavar="ADDRESS", help=f"place of the artefact: {_ADDRESS}")
-    pull.add_argument("path", type=Path, metavar="PATH", help="file or folder to write; must not exist")
-    pull.add_argument("--sha256", metavar="HASH", help="content that it must have, as `push` prints it")
-    show = actions.add_parser("show", help="list the files of an artefact")
-    show.add_argument("address", metavar="ADDRESS", help=f"place of the artefact: {_ADDRESS}")
-    for action in (push, pull, show):
-        action.add_argument("--json", action="store_true", help="print JSON")
+    Readers find the previous artefact there until this one is complete. Credentials are those of the environment, such
+    as AWS_PROFILE; AWS_ENDPOINT_URL names another server than Amazon's.
 
-
-def _run(arguments: argparse.Namespace) -> int:
+    Args:
+        path: file or folder, such as a bundle or a run.
+        address: place of this artefact alone: s3://BUCKET/PREFIX, gs://, abfs://, file:///FOLDER, or the path of a
+            folder.
+    """
     from physai.compute.objects.address import Address
-    from physai.compute.objects.transfer import pull, push, show
+    from physai.compute.objects.transfer import push
 
-    address = Address.parse(arguments.address)
-    if arguments.action == "push":
-        manifest = push(arguments.path, address, tell=_tell)
-    elif arguments.action == "pull":
-        manifest = pull(address, arguments.path, content_sha256=arguments.sha256, tell=_tell)
-    else:
-        manifest = show(address)
-    if arguments.json:
-        print(json.dumps(_record(address, manifest), indent=2))
-    else:
-        print(printable(_text(address, manifest, files=arguments.action == "show")))
-    return 0
+    place = Address.parse(address)
+    return _print(place, push(path, place, tell=_tell), as_json=as_json)
+
+
+@verb(summary="read an artefact into a new file or folder")
+def _pull(
+    address: str,
+    path: Path,
+    *,
+    sha256: Annotated[str | None, Option(metavar="HASH")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Pull an artefact.
+
+    The file or folder appears when all hashes were checked.
+
+    Args:
+        address: place of the artefact: s3://BUCKET/PREFIX, gs://, abfs://, file:///FOLDER, or the path of a folder.
+        path: file or folder to write; must not exist.
+        sha256: content that it must have, as `push` prints it.
+    """
+    from physai.compute.objects.address import Address
+    from physai.compute.objects.transfer import pull
+
+    place = Address.parse(address)
+    return _print(place, pull(place, path, content_sha256=sha256, tell=_tell), as_json=as_json)
+
+
+@verb(summary="list the files of an artefact")
+def _show(address: str, *, as_json: AsJson = False) -> int:
+    """Show an artefact.
+
+    Args:
+        address: place of the artefact: s3://BUCKET/PREFIX, gs://, abfs://, file:///FOLDER, or the path of a folder.
+    """
+    from physai.compute.objects.address import Address
+    from physai.compute.objects.transfer import show
+
+    place = Address.parse(address)
+    return _print(place, show(place), as_json=as_json, files=True)
 
 
 def _tell(text: str) -> None:
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
+
+
+def _print(address: Address, manifest: ArtefactManifest, *, as_json: bool, files: bool = False) -> int:
+    if as_json:
+        print(json.dumps(_record(address, manifest), indent=2))
+    else:
+        print(printable(_text(address, manifest, files=files)))
+    return 0
 
 
 def _record(address: Address, manifest: ArtefactManifest) -> dict[str, object]:
@@ -88,7 +107,7 @@ def _text(address: Address, manifest: ArtefactManifest, *, files: bool) -> str:
     return "\n".join(lines)
 
 
-command = CliCommand(
-    summary="keep runs, bundles and twins in object stores and folders", add_arguments=_add_arguments, run=_run
+command = noun(
+    "keep runs, bundles and twins in object stores and folders", {"push": _push, "pull": _pull, "show": _show}
 )
 """The verb `artefacts`."""

@@ -54,5 +54,5 @@ def replay_command(number: int, folder: Path | None, options: Sequence[str]) -> 
 def replay_options(origin: TaskSource) -> tuple[str, ...]:
     """Return the words that name a task and a robot that are not built in, because no file may name them."""
     task = () if origin.task in BUILT_IN else ("--task", origin.task)
-    robot = () if origin.robot is None or origin.robot in robot_names() else ("--robot", origin.robot)
+    robot = () if origin.robot is None or origin.robot in robot_names() else ("--model", origin.robot)
     return (*task, *robot)

@@ -3,9 +3,11 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
+from physai.compute.pool import require_jobs
+from physai.compute.ray.cluster import check_address
 from physai.gates.checks.gate import Context, GateFinding
 from physai.gates.execution.store import BatchStore
 from physai.gates.execution.subject import ValidationSubject, open_subject
@@ -15,23 +17,21 @@ from physai.gates.report.html import Page, html_report
 from physai.gates.report.junit import junit_xml
 from physai.gates.report.pictures import filmstrip
 from physai.gates.report.summary import replay_options
+from physai.gates.report.validation_options import ValidationOptions, report_folder
 from physai.gates.runner import ProgressLine, all_gates, find_all
 from physai.gates.settings import GateSettings, load_gates
+from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import ContractError, PhysaiError
 from physai.sdk.base.files import oserror_as, require_replaceable, write_atomic
-from physai.sdk.evidence.latency import LatencyEvidence
-from physai.sdk.evidence.origin import OriginKind
+from physai.sdk.evidence.latency import load_evidence
+from physai.sdk.evidence.origin import parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
-from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import PolicyError
-from physai.sdk.signing.ed25519 import PublicKey
-from physai.sdk.signing.exam import Exam
+from physai.sdk.signing.exam import Exam, load_exam
+from physai.sim.policies.devices import choose_policy_device
 from physai.sim.policies.resolve import find_origin, find_policy
 from physai.twin.model.twin import Twin, load_twin, nominal_twin
-
-REPORT_FOLDER = "validation"
-"""Default report folder, next to the policy."""
 
 HTML_FILE, JUNIT_FILE = "report.html", "junit.xml"
 
@@ -39,36 +39,7 @@ Progress = Callable[[Context], AbstractContextManager[Callable[[Sequence[Progres
 """Opens a progress display and yields a function that is called often, with the lines of all gates."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValidationOptions:
-    """Options of a validation; the defaults are those of `physai sim validate`."""
-
-    task: str | None = None
-    """Built-in task or task file; None for the built-in task that the policy names."""
-    robot: str | None = None
-    """Robot model file of the task, if the robot is not built in."""
-    settings: GateSettings = field(default_factory=GateSettings)
-    accept: tuple[OriginKind, ...] = ("robot",)
-    """Origins of evidence that may let a gate pass."""
-    validators: tuple[PublicKey, ...] = ()
-    """Validators whose signatures vouch for a robot's twin and tick times; without one their origin is unknown."""
-    latency: LatencyEvidence | None = None
-    baseline: Path | None = None
-    """Older policy that this one must not be inferior to."""
-    reference: Path | None = None
-    """Policy that this one was fine-tuned from by preferences; None for that in its run folder."""
-    seed: int = 0
-    """Seed of the episodes of a rehearsal."""
-    exam: Exam | None = None
-    """Exam whose episodes are played; None for a rehearsal."""
-    jobs: int | None = 1
-    """Workers; the verdict does not depend on their number. None for one, with Ray for one per processor."""
-    ray: str | None = None
-    """Ray cluster of the workers, see `physai.compute.ray.cluster.connected`; None for this computer, without Ray."""
-    device: PolicyDevice = CPU
-    """What computes the policies; `choose_policy_device` makes sure that it is there."""
-    twin_name: str = ""
-    """Name of the twin in the report."""
+MAX_SEED = 2**20 - 1
 
 
 def validate(
@@ -89,7 +60,7 @@ def validate(
         policy: run folder or exported policy file.
         twin: calibrated twin, or its file; None for the nominal robot, in which no policy passes.
         task: built-in task or task file; None for `options.task`.
-        gates: settings of the gates, or their YAML file; None for `options.settings`.
+        gates: settings of the gates, or their YAML file; None for `options.gates`.
         report: output folder; None for `validation` next to the policy.
         options: see `ValidationOptions`.
         progress: see `Progress`.
@@ -102,48 +73,61 @@ def validate(
     """
     options = options or ValidationOptions()
     if task is not None:
-        options = replace(options, task=str(task))
+        options = replace(options, task=task)
     if gates is not None:
-        options = replace(options, settings=gates if isinstance(gates, GateSettings) else load_gates(Path(gates)))
-    if isinstance(twin, str | Path):
-        options = replace(options, twin_name=options.twin_name or str(twin))
-        twin = load_twin(twin)
+        options = replace(options, gates=gates)
+    require_range("seed", options.seed, 0, MAX_SEED)
+    if options.jobs is not None:
+        require_jobs(options.jobs)
+    if options.ray is not None:
+        check_address(options.ray)
     path = Path(policy)
-    context = open_validation(path, twin, options)
+    latency = load_evidence(Path(options.latency)) if isinstance(options.latency, str | Path) else options.latency
+    exam = load_exam(Path(options.exam)) if isinstance(options.exam, str | Path) else options.exam
+    context = open_validation(path, twin, options, exam)
     subject = context.subject
-    if options.exam is not None:
-        options.exam.require_subject(context.examined)
-    folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
-    judges = all_gates(options.latency, context.settings.further)
+    if exam is not None:
+        exam.require_subject(context.examined)
+    folder = _writable(report_folder(path, report))
+    judges = all_gates(latency, context.settings.further)
     store = BatchStore.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
         findings = find_all(
             context, judges, folder, jobs=options.jobs, progress=report_progress, store=store, ray=options.ray
         )
     verdict = judge(context, judges, findings, folder)
-    _write(verdict, findings, subject, folder, options.twin_name)
+    _write(verdict, findings, subject, folder, _twin_name(twin))
     # Last, because it moves the state that an interrupted run resumes from.
-    write_record(folder, store, context, options.latency)
+    write_record(folder, store, context, latency)
     return verdict
 
 
 def _no_progress(lines: Sequence[ProgressLine]) -> None: ...
 
 
-def open_validation(policy: Path, twin: Twin | None, options: ValidationOptions) -> Context:
+def open_validation(
+    policy: Path, twin: Twin | str | Path | None, options: ValidationOptions, exam: Exam | None = None
+) -> Context:
     """Read what is validated; `validate` describes the arguments and errors."""
+    device = choose_policy_device(options.device) if isinstance(options.device, str) else options.device
+    twin = load_twin(twin) if isinstance(twin, str | Path) else twin
+    gates = options.gates or GateSettings()
+    settings = gates if isinstance(gates, GateSettings) else load_gates(Path(gates))
+    given = options.accept
+    accept = parse_accepted(given, option="`accept`") if isinstance(given, str) else tuple(given)
     path = find_policy(policy)
-    origin = find_origin(path, task=options.task, robot=options.robot)
+    task, model = (None if word is None else str(word) for word in (options.task, options.model))
+    origin = find_origin(path, task=task, robot=model)
     twin = nominal_twin(origin.load().robot) if twin is None else twin
     subject = open_subject(
         path,
         twin,
         origin=origin,
-        baseline=options.baseline,
-        reference=options.reference,
+        baseline=None if options.baseline is None else Path(options.baseline),
+        reference=None if options.reference is None else Path(options.reference),
         seed=options.seed,
-        exam=options.exam,
-        device=options.device,
+        exam=exam,
+        device=device,
     )
     for data in subject.arms.values():
         # The contract gate reports these two errors. A graph that hangs or exhausts memory must not reach any gate, so
@@ -152,10 +136,10 @@ def open_validation(policy: Path, twin: Twin | None, options: ValidationOptions)
             try_policy(data, source=str(path))
     # A quantised policy of another run is refused before hours of simulation.
     _ = subject.run
-    return Context(subject, options.settings, options.accept, options.validators)
+    return Context(subject, settings, accept, tuple(options.validators))
 
 
-def _report_folder(folder: Path) -> Path:
+def _writable(folder: Path) -> Path:
     """Create the folder and make sure that it can be written before hours of simulation."""
     with oserror_as(PhysaiError, f"report folder {folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +148,13 @@ def _report_folder(folder: Path) -> Path:
         probe.write_bytes(b"")
         probe.unlink()
     return folder
+
+
+def _twin_name(twin: Twin | str | Path | None) -> str:
+    """Name of the twin in the report."""
+    if twin is None:
+        return "the nominal robot, not calibrated"
+    return "" if isinstance(twin, Twin) else str(twin)
 
 
 def _write(

@@ -73,11 +73,12 @@ class JobSpec(BaseModel):
     def arguments(self, folder: Path) -> list[str]:
         """Arguments of `physai`, run in the job's folder."""
 
-    def options(self, *keys: str) -> list[str]:
-        """Command-line options for those of these keys that were given."""
+    def options(self, *keys: str, **flags: str) -> list[str]:
+        """Command-line options for those of these keys that were given; `flags` has those that are not the key."""
+        keys = (*keys, *flags)
         given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
         values = {key: f"{INPUT}/{FILES[key]}" if key in FILES else str(value) for key, value in given.items()}
-        return [part for key, value in values.items() for part in (f"--{key}", value)]
+        return [part for key, value in values.items() for part in (f"--{flags.get(key, key)}", value)]
 
 
 class ValidateSpec(JobSpec):
@@ -122,9 +123,9 @@ class ValidateSpec(JobSpec):
                 "gates",
                 "latency",
                 "trust",
-                "robot",
                 "task",
                 "reference",
+                robot="model",
             ),
         ]
 
@@ -174,8 +175,8 @@ class CalibrateSpec(JobSpec):
         return [
             *("sim", "calibrate", robot, *(f"{INPUT}/{name}" for name in self.logs), *held_out, *recorded_on),
             *self.options("columns"),
-            *("--output", f"{OUTPUT}/twin.json", "--report", OUTPUT, "--json", "--seed", str(self.seed)),
-            *("--window", repr(self.window_s), "--time-budget-s", repr(self.time_budget_s)),
+            *("--out", f"{OUTPUT}/twin.json", "--report", OUTPUT, "--json", "--seed", str(self.seed)),
+            *("--window-s", repr(self.window_s), "--time-budget-s", repr(self.time_budget_s)),
         ]
 
 
@@ -247,7 +248,7 @@ class PlaySpec(JobSpec):
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("play", f"{INPUT}/policy.onnx", "--record", f"{OUTPUT}/{MOTION}", "--json"),
-            *("--duration-s", repr(self.duration_s), *self.options("seed", "task", "robot")),
+            *("--duration-s", repr(self.duration_s), *self.options("seed", "task", robot="model")),
         ]
 
 

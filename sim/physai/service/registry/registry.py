@@ -109,7 +109,7 @@ class Registry:
             raise invalid(
                 f"the twin is of {name!r:.80}, which is no robot of the service ({', '.join(robot_names())}); "
                 "upload the robot to /v1/robots and register the twin with its hash as `robot`, or validate with "
-                "--robot FILE"
+                "--model FILE"
             )
         credibility = twin.credible()
         facts |= {

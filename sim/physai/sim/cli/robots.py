@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.robots_import import add_check_parser, add_import_parser, run_check, run_import
+from physai.sdk.cli.verb import AsJson, Option, noun, verb
+from physai.sim.cli.robots_import import check_command, import_command
 
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import JointSpec
     from physai.sim.robots import Robot
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="list the built-in robots (default)", description="List the robots.")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    show = actions.add_parser(
-        "show",
-        help="print joints, sensors and chains of a robot, or render it",
-        description="Print joints, sensors and kinematic chains of a robot model, or render it.",
-    )
-    show.add_argument(
-        "robot",
-        metavar="ROBOT",
-        help="a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file or a robot folder",
-    )
-    show.add_argument("--json", action="store_true", help="print JSON")
-    show.add_argument(
-        "--render",
-        metavar="PNG",
-        nargs="?",
-        const="",
-        help="render the home pose to this file, with the axes of the end effector "
-        "(default: the robot's name with .png, in this folder)",
-    )
-    add_import_parser(actions)
-    add_check_parser(actions)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.action == "import":
-        return run_import(arguments)
-    if arguments.action == "check":
-        return run_check(arguments)
-    if arguments.action == "show":
-        return _show(arguments.robot, as_json=arguments.json, picture=arguments.render)
-    return _list(as_json=arguments.action == "list" and arguments.json)
-
-
-def _list(*, as_json: bool) -> int:
+@verb(summary="list the built-in robots (default)")
+def _list(*, as_json: AsJson = False) -> int:
+    """List the robots."""
     from physai.sim.robots import load_robot, robot_names
 
     robots = [load_robot(name) for name in robot_names()]
@@ -66,17 +30,22 @@ def _list(*, as_json: bool) -> int:
     return 0
 
 
-def _show(name: str, *, as_json: bool, picture: str | None) -> int:
+@verb(summary="print joints, sensors and kinematic chains of a robot, or render it")
+def _show(
+    model: str, *, render: Annotated[str | None, Option(metavar="PNG", bare="")] = None, as_json: AsJson = False
+) -> int:
+    """Print a robot.
+
+    Args:
+        model: a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file or a robot folder.
+        render: render the home pose to this file, with the axes of the end effector (default: the robot's name with
+            .png, in this folder).
+    """
+    from physai.sim.playback.robot_import.import_files import draw_robot
     from physai.sim.robots import load_robot
 
-    robot = load_robot(name)
-    picture = None if picture is None else picture or f"{robot.name}.png"
-    if picture is not None:
-        from physai.sim.playback.markers import end_effector_axes
-        from physai.sim.playback.rendering import render_png
-        from physai.sim.robots import home_qpos
-
-        render_png(robot.model, home_qpos(robot.model), picture, strokes=end_effector_axes(robot.model))
+    robot = load_robot(model)
+    picture = None if render is None else str(draw_robot(robot, render or None))
     if as_json:
         record = {**_summary(robot), "picture": picture, "spec": robot.spec.model_dump(mode="json")}
         print(json.dumps(record, indent=2))
@@ -145,9 +114,9 @@ def _joints(joints: tuple[JointSpec, ...]) -> str:
     return table(("#", "name", "kind", "position", "velocity", "effort", "kp", "kd", "default"), rows)
 
 
-command = CliCommand(
-    summary="list, show, render, import or check robot models",
-    add_arguments=_add_arguments,
-    run=_run,
+command = noun(
+    "list, show, render, import or check robot models",
+    {"list": _list, "show": _show, "import": import_command, "check": check_command},
+    default="list",
 )
 """The verb `robots`."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.verb import AsJson, Option, noun, verb
 
 if TYPE_CHECKING:
     from physai.sdk.contract.policy_contract import PolicyContract
@@ -18,31 +17,9 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `physai tasks`."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    listing = actions.add_parser("list", help="list the built-in tasks (default)", description="List the tasks.")
-    listing.add_argument("--json", action="store_true", help="print JSON")
-    show = actions.add_parser(
-        "show", help="print the definition of a task", description="Print the definition of a task."
-    )
-    show.add_argument("task", metavar="TASK", help="task name, Python file that defines one, or run folder")
-    show.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
-    show.add_argument("--preset", help="variant of the task, such as realaigym-v2")
-    show.add_argument("--json", action="store_true", help="print JSON")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Lists the tasks or shows one."""
-    from physai.sim.policies.resolve import named_source
-
-    if arguments.action == "show":
-        task = named_source(arguments.task, robot=arguments.robot, preset=arguments.preset).load()
-        return _show(task, as_json=arguments.json)
-    return _list(as_json=arguments.action == "list" and arguments.json)
-
-
-def _list(*, as_json: bool) -> int:
+@verb(summary="list the built-in tasks (default)")
+def _list(*, as_json: AsJson = False) -> int:
+    """List the tasks."""
     from physai.sdk.base.errors import TaskError
     from physai.sim.tasks.registry import load_task, task_names
     from physai.sim.teams.team_registry import load_team, team_names
@@ -87,11 +64,25 @@ def _summary(task: Task) -> dict[str, Any]:
     }
 
 
-def _show(task: Task, *, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps(_details(task), indent=2))
-    else:
-        print("\n".join(_sections(task)))
+@verb(summary="print the definition of a task")
+def _show(
+    task: str,
+    *,
+    model: Annotated[str | None, Option(old=("--robot",), metavar="NAME|FILE")] = None,
+    preset: str | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print a task.
+
+    Args:
+        task: task name, Python file that defines one, or run folder.
+        model: robot to use (MJCF, URDF or name), for tasks that accept another one.
+        preset: variant of the task, such as realaigym-v2.
+    """
+    from physai.sim.policies.resolve import named_source
+
+    shown = named_source(task, robot=model, preset=preset).load()
+    print(json.dumps(_details(shown), indent=2) if as_json else "\n".join(_sections(shown)))
     return 0
 
 
@@ -265,5 +256,5 @@ def _lag(delay: Delay) -> str:
     return " and ".join([*periods, *seconds]) or "none"
 
 
-command = CliCommand(summary="list or show tasks", add_arguments=add_arguments, run=run)
+command = noun("list or show tasks", {"list": _list, "show": _show}, default="list")
 """The verb `tasks`."""

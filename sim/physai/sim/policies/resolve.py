@@ -191,7 +191,7 @@ def _known_robot(name: str | None, source: str, kept: KeptTask | None) -> str | 
     if copy is None:
         raise TaskError(
             f"{source} says it is for the robot {name[:MAX_SHOWN]!r}, which is not built in, and no model is opened "
-            f"because a file names its path; name it with --robot PATH, or a built-in one ({', '.join(robot_names())})"
+            f"because a file names its path; name it with --model PATH, or a built-in one ({', '.join(robot_names())})"
         )
     return copy
 

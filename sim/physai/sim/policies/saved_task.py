@@ -114,7 +114,7 @@ class KeptTask:
         Raises:
             TaskError: the file is missing or was changed since the run began.
         """
-        return self._data(_ROBOT, "name the robot's file with --robot FILE")
+        return self._data(_ROBOT, "name the robot's file with --model FILE")
 
     def twin(self) -> str | None:
         """Path of the twin that the run was trained in; None if there was none.

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parameter import Option
+from physai.sdk.base.option import Option
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 
 
-def new_task(name: str, *, out: Annotated[Path, Option(flags=("-o",), metavar="DIR")] = Path()) -> Path:
+def new_task(name: str, *, out: Annotated[Path | str, Option(flags=("-o",), metavar="DIR")] = Path()) -> Path:
     """Write NAME.py, a commented task that trains as it is.
 
     Args:

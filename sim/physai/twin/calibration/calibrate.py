@@ -1,4 +1,4 @@
-"""Calibrate a twin: split the recordings, fit, and score on held-out recordings."""
+"""Split recordings, fit a twin to them, and score it on held-out ones."""
 
 import math
 import os
@@ -74,6 +74,10 @@ class Calibration:
     commanded: ReplayScore | None = None
     """Held-out recordings replayed from commands, if the twin knows how its motors follow them."""
     commanded_nominal: ReplayScore | None = None
+    file: Path | None = None
+    """Twin file that was written."""
+    report: Path | None = None
+    """Page of the report that was written."""
 
 
 def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
@@ -106,7 +110,7 @@ def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...
     return train, tuple(log for number, log in enumerate(logs) if number in held)
 
 
-def calibrate(
+def fit_twin(
     robot: Robot,
     train: Sequence[RobotLog],
     held_out: Sequence[RobotLog] = (),

@@ -2,154 +2,63 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import PhysaiError
+from physai.compute.cli.options import share_bar
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.verb import AsJson, noun, verb
+from physai.twin.logs.check_logs import check_logs
 
 if TYPE_CHECKING:
-    from physai.sdk.contract.robot import RobotSpec
+    from physai.twin.logs.check_logs import LogsCheck
     from physai.twin.logs.quality import QualityReport
-
-_CHECK = """\
-Check recordings: clock, units, wrapped and clipped channels, spikes, motion, command-to-effort lag, noise.
-
-FILE is CSV, JSON (both also gzipped), Parquet, MCAP, or the folder of a ROS 2 bag; FILE#3 is its episode 3.
-
-Without --columns, the column map is `<log>.columns.yaml` or `columns.yaml` next to the recording; otherwise it follows
-from the format (ROS, LeRobot) or is the built-in map that matches the columns.
-
-exit code: 0 usable for calibration, 1 a defect prevents it, 2 a recording cannot be read
-"""
 
 _STYLES = {"defect": "red", "warning": "bold", "note": "dim"}
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser(
-        "check",
-        help="check whether recordings are usable for calibration",
-        description=_CHECK,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    check.add_argument("files", metavar="FILE", nargs="+", help="recordings")
-    check.add_argument("--robot", metavar="NAME|FILE", help="robot with joints and limits (default: the column map's)")
-    check.add_argument("--columns", metavar="YAML", type=Path, help="column map for all recordings")
-    check.add_argument("--json", action="store_true", help="print JSON")
-    check.add_argument(
-        "--picture",
-        metavar="PNG",
-        type=Path,
-        help="plot the recordings; several files get the recording's name as suffix",
-    )
+@verb(check_logs, summary="check whether recordings are usable for calibration")
+def _check(call: Callable[..., LogsCheck], *, as_json: AsJson = False) -> int:
+    """Present the reports.
 
+    Checked are clock, units, wrapped and clipped channels, spikes, motion, command-to-effort lag, and noise.
 
-def _run(arguments: argparse.Namespace) -> int:
-    from physai.twin.logs.reader import all_episodes
+    Without --columns, the column map is `<log>.columns.yaml` or `columns.yaml` next to the recording; otherwise it
+    follows from the format (ROS, LeRobot) or is the built-in map that matches the columns.
 
-    if arguments.columns is not None and not arguments.columns.is_file():
-        raise PhysaiError(f"{arguments.columns}: no such column map")
-    if arguments.picture is not None:
-        _require_picture_path(arguments.picture)
-    fixed = _robot(arguments.robot) if arguments.robot else None
-    sources: list[str] = []
-    unreadable: dict[str, str] = {}
-    for file in arguments.files:
-        try:
-            sources += all_episodes([file])
-        except PhysaiError as error:
-            unreadable[file] = str(error)
-    reports = _check_all(sources, fixed, arguments.columns, unreadable)
-    pictures = _draw(reports, arguments.picture) if arguments.picture is not None else {}
-    if arguments.json:
-        print(json.dumps(_as_json(reports, unreadable, pictures), indent=2))
+    exit code: 0 usable for calibration, 1 a defect prevents it, 2 a recording cannot be read
+    """
+    with share_bar("checking") as progress:
+        found = call(progress=progress)
+    if as_json:
+        print(json.dumps(_as_json(found), indent=2))
     else:
-        _print_all(reports, unreadable, pictures, limits=fixed is not None)
+        _print_all(found)
     # Unreadable input is the worse result, even if another recording has a defect.
-    if unreadable:
-        return 2
-    return 0 if all(report.usable for report in reports.values()) else 1
+    return 2 if found.unreadable else 0 if found.usable else 1
 
 
-def _check_all(
-    sources: list[str], fixed: RobotSpec | None, columns: Path | None, unreadable: dict[str, str]
-) -> dict[str, QualityReport]:
-    """Checks each recording; errors of those that cannot be read go into `unreadable`."""
-    from rich.console import Console
-    from rich.progress import track
-
-    from physai.twin.logs.quality import check_raw
-    from physai.twin.logs.reader import log_names, read_raw, robot_of
-
-    reports: dict[str, QualityReport] = {}
-    quiet = len(sources) < 2 or not sys.stderr.isatty()
-    for source in track(sources, "checking", console=Console(stderr=True), disable=quiet, transient=True):
-        try:
-            named = None if fixed is not None else robot_of(source, column_map=columns)
-            robot = fixed if named is None else _robot(named)
-            reports[source] = check_raw(read_raw(source, robot, column_map=columns))
-        except PhysaiError as error:
-            unreadable[source] = str(error)
-    # Names depend on all recordings, so they are known only after the last.
-    for source, name in zip(reports, log_names(list(reports)) if reports else [], strict=True):
-        reports[source] = replace(reports[source], log=replace(reports[source].log, name=name))
-    return reports
-
-
-def _robot(name: str) -> RobotSpec:
-    from physai.sim.robots import load_robot
-
-    return load_robot(name).spec
-
-
-def _require_picture_path(path: Path) -> None:
-    """Raises PhysaiError if the picture cannot be written, before any slow work."""
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise PhysaiError(f"{path}: the file name must end in .png, .svg or .pdf")
-    if not path.parent.is_dir():
-        raise PhysaiError(f"{path}: folder {path.parent} does not exist")
-
-
-def _draw(reports: dict[str, QualityReport], path: Path) -> dict[str, str]:
-    """Plots each recording; returns the picture's path by recording."""
-    from physai.twin.logs.picture import draw
-
-    drawn: dict[str, str] = {}
-    for source, report in reports.items():
-        name = re.sub(r"[^A-Za-z0-9_.\-]+", "-", report.log.name)
-        target = path if len(reports) == 1 else path.with_name(f"{path.stem}-{name}{path.suffix}")
-        draw(report, target)
-        drawn[source] = str(target)
-    return drawn
-
-
-def _print_all(
-    reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str], *, limits: bool
-) -> None:
+def _print_all(found: LogsCheck) -> None:
     from physai.twin.logs import lag_summary
 
+    reports = found.reports
     for source, report in reports.items():
         print("\n".join(_text(report)))
-        if source in pictures:
-            print(f"  picture: {printable(pictures[source])}")
+        if source in found.pictures:
+            print(f"  picture: {printable(found.pictures[source])}")
         print()
-    for error in unreadable.values():
+    for error in found.unreadable.values():
         print(styled("unreadable:", "red", sys.stdout), printable(error), "\n")
-    if reports and not limits and not all(report.log.limits_known for report in reports.values()):
-        print("Robot limits were not checked; give --robot to check them.")
+    if reports and not found.limits_checked and not all(report.log.limits_known for report in reports.values()):
+        print("Robot limits were not checked; give --model to check them.")
     summary = lag_summary(lag for report in reports.values() for lag in report.lags)
     if summary is not None and len(reports) > 1:
         print(f"Command-to-effort lag: {1e3 * summary.mean_s:.1f} ms, 99 % within {1e3 * summary.p99_s:.1f} ms.")
     usable = sum(report.usable for report in reports.values())
-    total = len(reports) + len(unreadable)
+    total = len(reports) + len(found.unreadable)
     print(f"{usable} of {total} recording{'s' if total != 1 else ''} usable for calibration")
 
 
@@ -223,15 +132,15 @@ def _base_json(report: QualityReport) -> dict[str, Any]:
     return {} if base is None else asdict(base_summary(base))
 
 
-def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:
+def _as_json(found: LogsCheck) -> dict[str, Any]:
     from physai.twin.logs import lag_summary
 
-    lag = lag_summary(lag for report in reports.values() for lag in report.lags)
+    lag = lag_summary(lag for report in found.reports.values() for lag in report.lags)
     return {
-        "usable": not unreadable and all(report.usable for report in reports.values()),
+        "usable": found.usable,
         "lag": None if lag is None else asdict(lag),
-        "logs": [_log_json(report, pictures.get(source)) for source, report in reports.items()],
-        "unreadable": [{"source": source, "error": error} for source, error in unreadable.items()],
+        "logs": [_log_json(report, found.pictures.get(source)) for source, report in found.reports.items()],
+        "unreadable": [{"source": source, "error": error} for source, error in found.unreadable.items()],
     }
 
 
@@ -272,7 +181,5 @@ def _log_json(report: QualityReport, picture: str | None) -> dict[str, Any]:
     }
 
 
-command = CliCommand(
-    summary="check recordings of a robot before calibrating a twin", add_arguments=_add_arguments, run=_run
-)
+command = noun("check recordings of a robot before calibrating a twin", {"check": _check})
 """The verb `logs`."""

@@ -2,87 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from physai.compute.cli.options import MAX_SEED, require_range
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.verb import AsJson, verb
+from physai.twin.calibration.replay.replay_logs import replay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from physai.sim.robots import Robot
     from physai.twin.calibration.replay.replay import ReplayScore
+    from physai.twin.calibration.replay.replay_logs import ReplayComparison
     from physai.twin.model.twin_file import Interval
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `physai sim replay`."""
-    parser.add_argument(
-        "twin", metavar="TWIN", help="twin.json, a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file"
-    )
-    parser.add_argument("logs", metavar="LOGS", nargs="+", help="recordings (see `physai logs check --help`)")
-    parser.add_argument(
-        "--against", metavar="TWIN", help="compare with another twin or model on the same resampled windows"
-    )
-    parser.add_argument(
-        "--from",
-        dest="drive",
-        choices=("efforts", "commands"),
-        default="efforts",
-        help="replay motors from measured efforts, or from commands through the response that the twin measured "
-        "(default: efforts)",
-    )
-    parser.add_argument("--columns", metavar="YAML", type=Path, help="column map for all recordings")
-    parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Replays and prints the error per joint."""
+@verb(replay, summary="score a twin or any model on recordings")
+def command(
+    call: Callable[..., ReplayComparison], *, twin: str, against: str | None = None, as_json: AsJson = False
+) -> int:
+    """Print the error per joint."""
     from physai.twin.calibration.replay.replay import score_record
 
-    require_range("--seed", arguments.seed, 0, MAX_SEED)
-    reference: str | None = arguments.against
-    robot, score = _score(arguments, arguments.twin)
-    other = None if reference is None else _score(arguments, reference)[1]
-    if arguments.json:
-        record = {"twin": arguments.twin, "robot": robot.name, **_flat("rmse", score.joint_names, score.rmse)}
+    found = call()
+    score, other = found.score, found.against
+    if as_json:
+        record = {"twin": twin, "robot": found.robot.name, **_flat("rmse", score.joint_names, score.rmse)}
         if other is not None:
-            record["against"] = {"twin": reference, **_comparison(score, other)}
+            record["against"] = {"twin": against, **_comparison(score, other)}
         print(json.dumps({**record, **score_record(score)}))
     else:
-        print(printable(_text(arguments.twin, score)))
-        if reference is not None and other is not None:
-            print(printable(_against(arguments.twin, score, reference, other)))
+        print(printable(_text(twin, score)))
+        if against is not None and other is not None:
+            print(printable(_against(twin, score, against, other)))
     return 0
-
-
-def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, ReplayScore]:
-    from physai.twin.calibration.replay.replay import replay
-    from physai.twin.logs import read_logs
-
-    robot, subject = _load(reference)
-    logs = read_logs(arguments.logs, robot.spec, column_map=arguments.columns)
-    drive = "command" if arguments.drive == "commands" else None
-    return robot, replay(subject, robot, logs, window_s=arguments.window, seed=arguments.seed, drive=drive)
-
-
-def _load(reference: str) -> tuple[Robot, Any]:
-    """Loads the robot, and the twin or model to replay in."""
-    from physai.sim.robots import load_robot
-    from physai.twin.model.twin import load_twin
-    from physai.twin.parameters.models import calibration_model
-
-    if reference.lower().endswith(".json"):
-        twin = load_twin(reference)
-        return twin.nominal(), twin
-    robot = load_robot(reference)
-    return robot, calibration_model(robot)
 
 
 def _flat(label: str, joints: Sequence[str], intervals: Sequence[Interval]) -> dict[str, Any]:
@@ -144,7 +98,3 @@ def _offsets(score: ReplayScore) -> list[tuple[str, ...]]:
         (log.name, *(f"{value:+.4f} ± {1.96 * std:.4f}" for value, std in zip(values, stds, strict=True)))
         for log, values, stds in zip(score.windows.logs, score.offsets, score.offset_std, strict=True)
     ]
-
-
-command = CliCommand(summary="score a twin or any model on recordings", add_arguments=add_arguments, run=run)
-"""The verb `sim replay`."""

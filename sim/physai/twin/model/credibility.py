@@ -77,7 +77,7 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
     if not twin.residuals.window_s >= MIN_WINDOW_S:
         doubts.append(
             f"it was judged on windows of {twin.residuals.window_s:g} s, in which wrong models err little, too; "
-            f"at least {MIN_WINDOW_S:g} s are needed (--window)"
+            f"at least {MIN_WINDOW_S:g} s are needed (`physai sim calibrate --window-s`)"
         )
     # A recording in both sets would make the held-out error meaningless.
     shared = {log.sha256 for log in twin.logs.train} & {log.sha256 for log in twin.logs.held_out}

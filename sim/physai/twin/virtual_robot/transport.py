@@ -288,13 +288,14 @@ class ProcessTransport:
 
     def open(self, contract: PolicyContract) -> None:
         """See `Transport.open`; starts the subprocess."""
-        command = [sys.executable, "-m", "physai.twin.cli.virtual_robot", _task_name(contract, self._options), "--json"]
+        command = [sys.executable, "-m", "physai.sdk.cli", "robot", "simulate"]
+        command += [_task_name(contract, self._options), "--json"]
         command += ["--transport", self._options["over"], "--fingerprint", contract.fingerprint]
         # The subprocess ends with its parent, even if that is killed.
         command += ["--parent", str(os.getpid())]
         for name in ("twin", "robot", "preset", "clock", "seed"):
             if name in self._options:
-                command += [f"--{name}", self._options[name]]
+                command += ["--model" if name == "robot" else f"--{name}", self._options[name]]
         for name, value in self._link_options.items():
             command += ["--set", f"{name}={value}"]
         # First the link, then the process: no sample is lost while it starts.

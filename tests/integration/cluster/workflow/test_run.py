@@ -251,12 +251,12 @@ def test_a_twin_of_a_robot_that_is_an_input_is_used_by_later_stages(tmp_path: Pa
     model, logs = "${inputs.robot}/pusher.xml", [f"${{inputs.logs}}/0{number}.csv" for number in (1, 2, 3)]
     stages: dict[str, Any] = {
         "record": {
-            "command": ["sim", "record", model, "--output", "${outputs.logs}", "--recordings", 3, "--duration-s", 2],
+            "command": ["sim", "record", model, "--out", "${outputs.logs}", "--recordings", 3, "--duration-s", 2],
             "inputs": {"robot": {"path": "robot"}},
             "outputs": {"logs": "logs"},
         },
         "calibrate": {
-            "command": ["sim", "calibrate", model, *logs, "--budget-steps", 20000, "--output", "${outputs.twin}"],
+            "command": ["sim", "calibrate", model, *logs, "--budget-steps", 20000, "--out", "${outputs.twin}"],
             "inputs": {"robot": {"path": "robot"}, "logs": {"from": "record.logs"}},
             "outputs": {"twin": "twin.json"},
             "exit_codes": [0, 1],

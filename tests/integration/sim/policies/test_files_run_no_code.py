@@ -127,7 +127,7 @@ def test_a_robots_model_that_a_file_names_is_not_opened(verb: str, planted: Plan
     assert answered.returncode == 2
     assert "well-formed" not in answered.stderr
     assert str(planted.robot) in answered.stderr
-    assert "name it with --robot PATH" in answered.stderr
+    assert "name it with --model PATH" in answered.stderr
 
 
 @pytest.mark.parametrize("module", ["json", "numpy", "physai"])

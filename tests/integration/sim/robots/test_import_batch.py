@@ -11,7 +11,7 @@ from tests.support.foreign_quadruped import write_foreign_quadruped
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.cli.main import main
-from physai.sim.cli.robots_batch import requests_for, robot_files
+from physai.sim.playback.robot_import.import_files import requests_for, robot_files
 
 
 def write(path: Path, text: str) -> Path:

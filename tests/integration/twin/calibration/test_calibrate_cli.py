@@ -218,8 +218,8 @@ def test_an_unfit_recording_is_left_out_and_the_others_are_used(
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("--window", "9"), "the window must be"),
-        (("--window", "nan"), "argument --window: expected a finite number, got 'nan'"),
+        (("--window-s", "9"), "the window must be"),
+        (("--window-s", "nan"), "argument --window-s: expected a finite number, got 'nan'"),
         (("--seed", "-1"), "--seed"),
         (("--budget-steps", "0"), "physics steps, got 0"),
         (("--budget-steps", "many"), "argument --budget-steps"),
@@ -239,7 +239,7 @@ def test_a_recording_shorter_than_a_window_is_refused(
 ) -> None:
     (tmp_path / "columns.yaml").write_text(COLUMNS)
     file = write(record(pendulum, TRUTH, seed=1, seconds=3.0), tmp_path / "short.csv")
-    assert bench.calibrate(str(file), "--window", "4") == 2
+    assert bench.calibrate(str(file), "--window-s", "4") == 2
     assert "no window of 4 s" in only_line(capsys)
 
 

@@ -16,7 +16,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.signing.evidence import is_vouched
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
-from physai.twin.calibration.synthetic_robot import SyntheticRecording, write_columns, write_recording
+from physai.twin.calibration.stand_in.synthetic_robot import SyntheticRecording, write_columns, write_recording
 from physai.twin.model.twin import Twin, load_twin, moved_twin, nominal_twin, save_twin
 from physai.twin.model.twin_file import FittedParameter, SensorNoise, Timing
 

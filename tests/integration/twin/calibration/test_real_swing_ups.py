@@ -20,7 +20,7 @@ from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.robots import load_robot
 from physai.sim.tasks.task import Task
 from physai.train import wrap
-from physai.twin.calibration.calibrate import calibrate, split_logs
+from physai.twin.calibration.calibrate import fit_twin, split_logs
 from physai.twin.closed_loop.closed_loop import run_closed_loop
 from physai.twin.closed_loop.commands import check_commands
 from physai.twin.logs import RobotLog, read_logs
@@ -160,6 +160,6 @@ def test_the_calibrated_twin_does_not_contradict_the_pendubots_swing_ups(pendubo
     robot = load_robot("double_pendulum")
     logs = read_logs(found("data/experiment_records/design_C.1/sys_id/20230629/*/trajectory.csv"), robot.spec)
     train, held_out = split_logs(logs, 0)
-    record = compared(pendubot, calibrate(robot, train, held_out).twin)
+    record = compared(pendubot, fit_twin(robot, train, held_out).twin)
     assert verdicts(record)["success"] == "reproduced"
     assert record.verdict != "contradicted"

@@ -26,7 +26,7 @@ def test_from_throws_to_a_credible_twin(tmp_path: Path, capsys: pytest.CaptureFi
     logs = [str(path) for path in sorted(folder.glob("*.csv"))]
     assert len(logs) == 12
     capsys.readouterr()
-    assert main(["logs", "check", *logs, "--robot", str(robot)]) == 0
+    assert main(["logs", "check", *logs, "--model", str(robot)]) == 0
     assert "12 of 12 recordings usable for calibration" in capsys.readouterr().out
     words = ["sim", "calibrate", str(robot), *logs, "-o", str(twin), "--budget-steps", "8000000", "--json"]
     assert main([*words, "--report", str(tmp_path)]) == 0

@@ -20,7 +20,7 @@ IMAGES = {
 }
 SOUND: dict[str, Any] = {
     "calibrate": {
-        "command": ["sim", "calibrate", "ur10e", "${inputs.log}", "--output", "${outputs.twin}"],
+        "command": ["sim", "calibrate", "ur10e", "${inputs.log}", "--out", "${outputs.twin}"],
         "inputs": {"log": {"path": "log.csv"}},
         "outputs": {"twin": "twin.json"},
         "image": "train",

@@ -78,7 +78,7 @@ def test_what_was_measured_and_sent_comes_back(task: Task, recording: Path) -> N
 
 
 def test_logs_check_finds_it_fit(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(logs, "check", str(recording), "--robot", "cartpole", "--json") == 0
+    assert run(logs, "check", str(recording), "--model", "cartpole", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["logs"]
     assert (found["usable"], found["samples"]) == (True, PERIODS - 1)
 

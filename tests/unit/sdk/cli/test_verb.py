@@ -68,6 +68,8 @@ def bake(
         server: serve it there.
         tell: receives progress.
     """
+    if eggs < 0:
+        raise PhysaiError(f"`eggs` is {eggs}, with {oven.heat:g} K of `heat`")
     return {name: value for name, value in locals().items() if name != "tell"}
 
 
@@ -128,6 +130,7 @@ def test_old_spellings_work_and_name_the_new_one() -> None:
         (["c", "l", "--secret"], "no option --secret"),
         (["c", "l", "--set", "x"], "KEY=VALUE"),
         (["c", "l", "--cold", "--warm"], "not allowed with"),
+        (["c", "l", "--eggs", "-1"], "^--eggs is -1, with 450 K of --heat$"),
     ],
 )
 def test_bad_words_are_refused(words: list[str], error: str) -> None:
@@ -161,6 +164,17 @@ def test_a_noun_has_verbs_and_their_old_names() -> None:
     assert told.getvalue() == "note: roast is now bake\n"
     with pytest.raises(PhysaiError, match="did you mean bake"):
         run(kitchen, "bale", "c", "l")
+    with pytest.raises(PhysaiError, match="required: ACTION"):
+        run(kitchen)
+
+
+def test_a_noun_may_have_a_default() -> None:
+    @verb(summary="list the ovens")
+    def listed(*, as_json: AsJson = False) -> int:
+        return 3 if as_json else 4
+
+    ovens = noun("ovens", {"list": listed}, default="list")
+    assert (run(ovens), run(ovens, "list"), run(ovens, "list", "--json")) == (4, 4, 3)
 
 
 @verb(summary="eat")

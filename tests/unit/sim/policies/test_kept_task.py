@@ -104,7 +104,7 @@ def test_a_robot_from_the_command_line_is_kept_and_used_without_being_named(tmp_
     assert chosen == TaskSource(task="cartpole-swingup", robot=str(run / "task" / "robot.zip"))
     assert load_robot(chosen.robot or "").spec == robot.spec
     (run / "task" / "robot.zip").unlink()
-    with pytest.raises(TaskError, match=r"robot\.zip: cannot be read .*--robot FILE"):
+    with pytest.raises(TaskError, match=r"robot\.zip: cannot be read .*--model FILE"):
         choose_task_source(said, source="the policy", run=run)
     assert choose_task_source(said, source="the policy", robot="mine.xml", run=run).robot == "mine.xml"
 
@@ -161,7 +161,7 @@ def test_a_robot_in_a_crowded_folder_is_not_searched_for(tmp_path: Path, monkeyp
     assert len(notes) == 1
     assert "holds more than 3 files; move the robot to a folder of its own" in notes[0]
     said = {"task": "cartpole-swingup", "robot": str(arm)}
-    with pytest.raises(TaskError, match="name it with --robot PATH"):
+    with pytest.raises(TaskError, match="name it with --model PATH"):
         choose_task_source(said, source="the policy", run=tmp_path / "run")
 
 

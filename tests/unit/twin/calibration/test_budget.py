@@ -8,7 +8,7 @@ import pytest
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.fit import fit
 from physai.twin.logs import RobotLog
 from physai.twin.model.twin import Twin
@@ -31,7 +31,7 @@ def fitted(
     time_budget_s: float | None = None,
     num_threads: int = 1,
 ) -> Twin:
-    return calibrate(robot, [log], budget_steps=budget_steps, time_budget_s=time_budget_s, num_threads=num_threads).twin
+    return fit_twin(robot, [log], budget_steps=budget_steps, time_budget_s=time_budget_s, num_threads=num_threads).twin
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_neither_threads_nor_a_slow_computer_change_the_twin(
 
 def test_what_is_spent_is_said_and_the_best_so_far_is_kept(pendulum: Robot, log: RobotLog) -> None:
     steps: list[float] = []
-    result = calibrate(
+    result = fit_twin(
         pendulum, [log], budget_steps=150_000, num_threads=1, report=lambda told: steps.append(told.share)
     )
     assert any("its 150,000 physics steps were spent" in note for note in result.twin.notes), result.twin.notes
@@ -84,7 +84,7 @@ def test_the_fits_of_the_friction_models_share_the_budget_of_time(
     ticks = itertools.count()
     monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     stages: list[str] = []
-    calibrate(pendulum, logs, time_budget_s=20.0, num_threads=1, report=lambda told: stages.append(told.stage))
+    fit_twin(pendulum, logs, time_budget_s=20.0, num_threads=1, report=lambda told: stages.append(told.stage))
     compared = [stage for stage in stages if stage.startswith("friction ")]
     # Two folds of four models, a tenth of 20 s each.
     assert len(set(compared)) == 4

@@ -18,7 +18,7 @@ from tests.support.tossed_cube import CONTACT_TIME, CUBE, FRICTION, RESTITUTION,
 from physai.sdk.base.errors import UnknownNameError
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.registry import load_task
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.replay.pose import (
     BasePath,
     measured_coordinates,
@@ -243,7 +243,7 @@ def test_throws_give_friction_restitution_and_contact_time_back(body: Robot, see
         CONTACT_TIME: random.uniform(0.02, 0.06),
     }
     logs = throws(body, truth, count=11, seed=seed)
-    result = calibrate(body, logs[:8], logs[8:], only=tuple(truth), budget_steps=4_000_000, num_threads=2)
+    result = fit_twin(body, logs[:8], logs[8:], only=tuple(truth), budget_steps=4_000_000, num_threads=2)
     found = {parameter.name: parameter for parameter in result.twin.parameters}
     for name, value in truth.items():
         assert found[name].identified

@@ -14,10 +14,10 @@ from tests.support.fixtures_calibration import PENDULUM
 
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sim.robots import Robot, load_robot
-from physai.twin.calibration.calibrate import calibrate, residuals
+from physai.twin.calibration.calibrate import fit_twin, residuals
 from physai.twin.calibration.calibration_page import calibration_page
 from physai.twin.calibration.replay.replay import replay
-from physai.twin.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.twin.calibration.stand_in.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.twin.claims.changes import model_changes, plausible_amounts
 from physai.twin.claims.claims import contradiction, log_ratio
 from physai.twin.claims.spot_check import sample_error
@@ -63,7 +63,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
         made = excite(truth, duration_s=3.0, rate_hz=125.0, seed=seed, steps=0.1)
         write_recording(made, robot, folder / f"{seed}.csv")
     logs = read_logs(sorted(folder.glob("*.csv")), robot.spec)
-    result = calibrate(robot, logs[:1], logs[1:], budget_steps=100_000, friction="coulomb", folder=folder)
+    result = fit_twin(robot, logs[:1], logs[1:], budget_steps=100_000, friction="coulomb", folder=folder)
     twin = result.twin
     save_twin(twin, folder / "twin.json")
     page = calibration_page(result, title="twin.json")
@@ -97,7 +97,7 @@ def copy_of(log: RobotLog, name: str) -> RobotLog:
 def test_a_copy_of_a_held_out_recording_is_no_second_one(calibrated: Calibrated) -> None:
     first, second, *_ = calibrated.logs
     with pytest.raises(LogError, match="a copy is no second one"):
-        calibrate(calibrated.robot, [first], [second, copy_of(second, "again")])
+        fit_twin(calibrated.robot, [first], [second, copy_of(second, "again")])
 
 
 def test_efforts_in_another_unit_are_told_by_the_limits(calibrated: Calibrated) -> None:
@@ -105,7 +105,7 @@ def test_efforts_in_another_unit_are_told_by_the_limits(calibrated: Calibrated) 
     assert log.joint_effort is not None
     milli = replace(log, joint_effort=1e3 * log.joint_effort)
     with pytest.raises(LogError, match=r"9\d% of its efforts are beyond the joint's limit: are they in N·m, or N\?"):
-        calibrate(calibrated.robot, [milli])
+        fit_twin(calibrated.robot, [milli])
 
 
 def backwards(log: RobotLog) -> RobotLog:

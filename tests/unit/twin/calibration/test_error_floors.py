@@ -10,7 +10,7 @@ import pytest
 from benchmarks.twins import Change, Trial, gain, rescored, scaled
 
 from physai.sim.robots import Robot, load_robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.measured import FLOOR_STDS, error_floors
 from physai.twin.claims.changes import missing_alternatives
 from physai.twin.claims.spot_check import spot_check
@@ -47,7 +47,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory, record: Recorder) -> Trial:
     robot = load_robot(folder / "gripper.xml")
     logs = [record(robot, TRUTH, seed=seed, seconds=6.0, noise=NOISE, name=f"log{seed}") for seed in range(5)]
     train, held_out = tuple(logs[:3]), tuple(logs[3:])
-    twin = calibrate(robot, train, held_out, friction="coulomb", budget_steps=500_000, folder=folder).twin
+    twin = fit_twin(robot, train, held_out, friction="coulomb", budget_steps=500_000, folder=folder).twin
     return Trial(robot=robot, twin=twin, train=train, held_out=held_out)
 
 

@@ -12,7 +12,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.signing.evidence import is_vouched
 from physai.sim.robots import load_robot
-from physai.twin.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.twin.calibration.stand_in.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.twin.logs import LogError, read_log
 from physai.twin.logs.readers.table import ColumnStream, Table
 from physai.twin.model.twin import load_twin, nominal_twin

@@ -10,7 +10,7 @@ import pytest
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sdk.cli.main import main
 from physai.sim.robots import Robot
-from physai.twin.calibration.excitation import design_excitation, envelope, read_commands, write_commands
+from physai.twin.calibration.stand_in.excitation import design_excitation, envelope, read_commands, write_commands
 from physai.twin.logs import LogError
 from physai.twin.model.twin import Twin, load_twin, nominal_twin, save_twin
 from physai.twin.model.twin_file import FittedParameter

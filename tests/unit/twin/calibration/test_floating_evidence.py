@@ -18,11 +18,11 @@ from physai.sim.robots import Robot, load_robot
 from physai.twin.calibration import alternatives
 from physai.twin.calibration.alternatives import model_alternatives
 from physai.twin.calibration.calibrate import residuals
-from physai.twin.calibration.excitation import design_excitation
 from physai.twin.calibration.fit.friction_choice import Search, compare, fit_friction
 from physai.twin.calibration.fit.problem import Problem
 from physai.twin.calibration.replay.replay import ReplayScore, replay, score_record, windows_of
 from physai.twin.calibration.replay.sample import replay_sample
+from physai.twin.calibration.stand_in.excitation import design_excitation
 from physai.twin.claims.changes import MAX_SINGLE_JOINTS, model_changes
 from physai.twin.claims.spot_check import WINDOWS, spot_check
 from physai.twin.logs import RobotLog

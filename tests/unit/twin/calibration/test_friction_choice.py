@@ -11,7 +11,7 @@ import pytest
 from physai.sdk.base.errors import UnknownNameError
 from physai.sim.friction import MODELS
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import calibrate, split_logs
+from physai.twin.calibration.calibrate import fit_twin, split_logs
 from physai.twin.calibration.fit.friction_choice import AUTO, CANDIDATES, simplest
 from physai.twin.logs import RobotLog
 from physai.twin.model.twin import Twin, load_twin, save_twin
@@ -30,7 +30,7 @@ def recordings(robot: Robot, record: Recorder, truth: dict[str, float], count: i
 @pytest.mark.parametrize(("truth", "model"), [(STRIBECK, "stribeck"), (LOAD, "load")])
 def test_known_friction_is_found(pendulum: Robot, record: Recorder, truth: dict[str, float], model: str) -> None:
     logs = recordings(pendulum, record, truth)
-    twin = calibrate(pendulum, logs, only=tuple(truth), friction=model, budget_steps=4_000_000).twin
+    twin = fit_twin(pendulum, logs, only=tuple(truth), friction=model, budget_steps=4_000_000).twin
     assert {parameter.name for parameter in twin.parameters[: len(truth)]} == set(truth)
     for parameter in twin.parameters[: len(truth)]:
         assert parameter.identified, parameter.name
@@ -42,7 +42,7 @@ def test_known_friction_is_found(pendulum: Robot, record: Recorder, truth: dict[
 @pytest.mark.slow
 def test_the_model_is_chosen_by_recordings_left_out_of_the_fit(pendulum: Robot, record: Recorder) -> None:
     def chosen(truth: dict[str, float]) -> tuple[set[str], str]:
-        twin = calibrate(pendulum, recordings(pendulum, record, truth), budget_steps=3_000_000).twin
+        twin = fit_twin(pendulum, recordings(pendulum, record, truth), budget_steps=3_000_000).twin
         names = {p.name.removeprefix("hinge.") for p in twin.parameters}
         return names & {term for terms in MODELS.values() for term in terms}, notes_of(twin)
 
@@ -68,20 +68,20 @@ def test_the_model_with_the_fewest_terms_is_taken_of_those_that_err_alike() -> N
 
 
 def test_one_recording_does_not_tell_models_apart(pendulum: Robot, record: Recorder) -> None:
-    twin = calibrate(pendulum, recordings(pendulum, record, LOAD, 1), budget_steps=200_000).twin
+    twin = fit_twin(pendulum, recordings(pendulum, record, LOAD, 1), budget_steps=200_000).twin
     assert "one recording does not tell friction models apart" in notes_of(twin)
     assert not any("load" in p.name for p in twin.parameters)
 
 
 def test_a_friction_model_that_does_not_exist_is_refused(pendulum: Robot, record: Recorder) -> None:
     with pytest.raises(UnknownNameError, match="no friction model named 'stribek'; did you mean stribeck"):
-        calibrate(pendulum, recordings(pendulum, record, LOAD, 1), friction="stribek")
+        fit_twin(pendulum, recordings(pendulum, record, LOAD, 1), friction="stribek")
 
 
 def test_the_twins_file_and_draws_keep_its_friction(pendulum: Robot, record: Recorder, tmp_path: Path) -> None:
     logs = recordings(pendulum, record, LOAD, 2)
     only = ("hinge.load_friction", "hinge.friction")
-    twin = calibrate(pendulum, logs, only=only, friction="load", budget_steps=400_000, folder=tmp_path).twin
+    twin = fit_twin(pendulum, logs, only=only, friction="load", budget_steps=400_000, folder=tmp_path).twin
     value = {p.name: p.value for p in twin.parameters}["hinge.load_friction"]
     assert value > 0.1
     file = tmp_path / "twin.json"

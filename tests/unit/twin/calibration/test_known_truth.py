@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import RobotLog
 from physai.twin.parameters.parameters import OFFSET_STD
 
@@ -60,7 +60,7 @@ def draw(robot: Robot, record: Recorder, seed: int) -> Draw:
     speed = np.zeros_like(log.joint_pos)
     speed[1:] = np.diff(log.joint_pos, axis=0) / np.diff(log.time)[:, None]
     log = replace(log, joint_vel=speed)
-    twin = calibrate(robot, [log], only=tuple(HIDDEN), num_threads=1, time_budget_s=1e6).twin
+    twin = fit_twin(robot, [log], only=tuple(HIDDEN), num_threads=1, time_budget_s=1e6).twin
     count = len(HIDDEN)
     fitted, values, covariance = twin.parameters[:count], twin.values[:count], twin.covariance[:count, :count]
     assert [parameter.name for parameter in fitted] == list(HIDDEN)

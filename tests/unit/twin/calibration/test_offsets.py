@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.calibration_page import calibration_page
 from physai.twin.calibration.replay.random_effects import OffsetFit
 from physai.twin.calibration.replay.replay import replay, score_record
@@ -78,7 +78,7 @@ def test_a_joint_that_gravity_does_not_act_on_shows_no_offset(pendulum: Robot, l
 def test_offsets_move_no_centre_of_mass(pendulum: Robot, logs: list[RobotLog]) -> None:
     """0.04 and -0.02 rad average to 0.01 rad, 5 mm of the arm's 0.5 m. Their prior of 0.03 rad each, 0.02 rad together,
     leaves 10 mm of the 50 mm that the centre of mass may be off."""
-    result = calibrate(pendulum, logs[:2], logs[2:], only=("arm.com_x", "hinge.friction"), num_threads=1)
+    result = fit_twin(pendulum, logs[:2], logs[2:], only=("arm.com_x", "hinge.friction"), num_threads=1)
     com = result.twin.parameters[0]
     assert abs(com.value) < 0.008
     assert abs(com.value) < 1.96 * com.std

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import UnknownNameError
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.fit.problem import Problem
 from physai.twin.calibration.replay.windows import Windows, cut
 from physai.twin.logs import LogError, RobotLog
@@ -71,7 +71,7 @@ def test_where_the_model_errs_starts_take_out_next_to_nothing(pendulum: Robot, e
 
 def test_only_the_named_parameters_are_fitted(pendulum: Robot, record: Recorder) -> None:
     log = record(pendulum, TRUTH, seed=5, seconds=3.0)
-    twin = calibrate(pendulum, [log], only=("hinge.friction",), num_threads=1).twin
+    twin = fit_twin(pendulum, [log], only=("hinge.friction",), num_threads=1).twin
     # The others are there as not fitted: at their priors, with their uncertainty.
     assert [parameter.name for parameter in twin.parameters if parameter.identified] == ["hinge.friction"]
     known = {parameter.name: parameter for parameter in catalogue(pendulum, "effort")}
@@ -84,14 +84,14 @@ def test_only_the_named_parameters_are_fitted(pendulum: Robot, record: Recorder)
     masses = twin.draw(400, seed=0)[:, [parameter.name for parameter in twin.parameters].index("arm.mass")]
     assert masses.std() == pytest.approx(known["arm.mass"].prior_std, rel=0.15)
     with pytest.raises(UnknownNameError, match=r"did you mean hinge\.friction"):
-        calibrate(pendulum, [log], only=("hinge.fiction",))
+        fit_twin(pendulum, [log], only=("hinge.fiction",))
 
 
 def test_recordings_of_another_robot_and_one_twice_are_refused(pendulum: Robot, record: Recorder) -> None:
     log = record(pendulum, TRUTH, seed=5, seconds=3.0)
     with pytest.raises(LogError, match="another robot"):
-        calibrate(pendulum, [replace(log, joint_names=("knee",))])
+        fit_twin(pendulum, [replace(log, joint_names=("knee",))])
     with pytest.raises(LogError, match="to be fitted and held out"):
-        calibrate(pendulum, [log], [log])
+        fit_twin(pendulum, [log], [log])
     with pytest.raises(LogError, match="no recordings"):
-        calibrate(pendulum, [])
+        fit_twin(pendulum, [])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.support.tossed_cube import CONTACT_TIME, FRICTION, RESTITUTION, cube
 
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import read_logs
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
@@ -31,7 +31,7 @@ def test_friction_and_errors_of_a_real_cube(tmp_path: Path) -> None:
     held = files[::57]
     train = [file for file in files[5::40] if file not in held]
     logs = read_logs([*train, *held], robot.spec, column_map=columns)
-    result = calibrate(
+    result = fit_twin(
         robot,
         logs[: len(train)],
         logs[len(train) :],

@@ -8,7 +8,7 @@ import pytest
 
 from physai.sdk.cli.main import main
 from physai.sim.robots import load_robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import read_logs
 from physai.twin.logs.trajectories import by_trajectory
 
@@ -60,7 +60,7 @@ def test_the_friction_of_a_servo_holds_on_a_trajectory_that_was_not_fitted(
     assert [log.duty_gain or 0.0 for log in logs] == pytest.approx(
         [0.00287 * log.notes["kp"] for log in logs], rel=0.01
     )
-    result = calibrate(robot, groups[1 - held_out], groups[held_out], friction=friction, budget_steps=steps)
+    result = fit_twin(robot, groups[1 - held_out], groups[held_out], friction=friction, budget_steps=steps)
     assert "servo.load_friction" in {parameter.name for parameter in result.twin.parameters}
     assert result.held_out is not None
     assert result.held_out_nominal is not None

@@ -13,7 +13,7 @@ from tests.support.pusher_task import make_task
 from physai.gates.checks.robustness import describe_condition
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Task
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.page_motors import motor_rows
 from physai.twin.logs import RobotLog
 from physai.twin.model.conditions import conditions, task_under
@@ -35,7 +35,7 @@ def fitted(robot: Robot, record: Recorder, rates: tuple[int, ...], *, commands: 
     logs = [record(robot, TRUTH, seed=seed, every=every, name=f"log{seed}", **age) for seed, every in enumerate(rates)]
     if commands:
         logs = [replace(log, joint_effort=None) for log in logs]
-    return calibrate(robot, logs, friction="coulomb", num_threads=1).twin
+    return fit_twin(robot, logs, friction="coulomb", num_threads=1).twin
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.cli.main import main
 from physai.sim.robots import load_robot
-from physai.twin.calibration.synthetic_robot import (
+from physai.twin.calibration.stand_in.synthetic_robot import (
     DELAY_RANGE_S,
     StandIn,
     excite,

@@ -71,7 +71,7 @@ def test_a_recording_without_a_window_is_refused() -> None:
 
 def test_windows_shorter_than_a_few_samples_ask_for_longer_ones() -> None:
     """A gap may last a quarter of a window: 2.5 ms, and samples are 10 ms apart."""
-    with pytest.raises(LogError, match=r"its samples are 10 ms apart, use a longer --window$"):
+    with pytest.raises(LogError, match=r"its samples are 10 ms apart, use a longer `window_s`$"):
         cut([log_of(np.sin)], 0.01)
 
 

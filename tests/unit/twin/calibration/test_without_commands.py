@@ -10,7 +10,7 @@ import pytest
 from tests.support.fixtures_calibration import PENDULUM
 
 from physai.sim.robots import Robot, load_robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.replay.drive import choose_drive
 from physai.twin.logs import LogError, RobotLog, read_log
 from physai.twin.logs.quality import check_log
@@ -51,7 +51,7 @@ def test_a_pendulum_without_a_motor_is_calibrated_as_it_swings(tmp_path: Path) -
     logs = [swing(robot, 0.5, start, tmp_path / f"{number}.csv") for number, start in enumerate((2.5, -1.5))]
     assert not any(finding.severity == "defect" for finding in check_log(logs[0], robot.spec).findings)
     assert not [finding for finding in check_log(logs[0], robot.spec).findings if finding.check == "command"]
-    twin = calibrate(robot, logs, only=("hinge.friction",), num_threads=1).twin
+    twin = fit_twin(robot, logs, only=("hinge.friction",), num_threads=1).twin
     assert twin.values[0] == pytest.approx(0.5, abs=0.03)
     assert twin.timing.command_lag_mean_s is None
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from physai.sim.robots import load_robot
-from physai.twin.calibration.calibrate import calibrate, residuals, split_logs
+from physai.twin.calibration.calibrate import fit_twin, residuals, split_logs
 from physai.twin.calibration.replay.replay import ReplayScore, replay
 from physai.twin.logs import RobotLog, read_logs
 from physai.twin.model.twin import Twin
@@ -89,7 +89,7 @@ class Bench:
         self.robot = load_robot("double_pendulum")
         self.logs = read_logs(sorted(RECORDINGS.glob("*/trajectory.csv.gz")), self.robot.spec)
         train, self.held_out = split_logs(self.logs, 0)
-        self.twin = calibrate(self.robot, train, self.held_out, time_budget_s=1e4).twin
+        self.twin = fit_twin(self.robot, train, self.held_out, time_budget_s=1e4).twin
         self.nominal = replay(calibration_model(self.robot), self.robot, self.held_out)
 
     def judged(self, score: ReplayScore) -> Twin:
@@ -126,7 +126,7 @@ class Folds:
     def __init__(self, bench: Bench) -> None:
         self.robot, self.logs = bench.robot, bench.logs
         self.twins = [
-            calibrate(self.robot, [*self.logs[:n], *self.logs[n + 1 :]], time_budget_s=1e4).twin
+            fit_twin(self.robot, [*self.logs[:n], *self.logs[n + 1 :]], time_budget_s=1e4).twin
             for n in range(len(self.logs))
         ]
         self.fitted = self.score(lambda model: None)

@@ -271,7 +271,7 @@ def test_rows_without_a_pose_leave_the_checks_of_the_rest(tmp_path: Path) -> Non
 def test_the_verb_summarises_the_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, flight())
     (tmp_path / "cube.xml").write_text(CUBE)
-    words = ["logs", "check", str(path), "--robot", str(tmp_path / "cube.xml")]
+    words = ["logs", "check", str(path), "--model", str(tmp_path / "cube.xml")]
     assert main(words) == 0
     text = capsys.readouterr().out
     assert "250 Hz" in text

@@ -41,7 +41,7 @@ def robot(tmp_path: Path) -> str:
 
 
 def test_a_sound_recording(write: CsvWriter, motion: Motion, robot: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["logs", "check", str(write(motion, name="swing.csv")), "--robot", robot]) == 0
+    assert main(["logs", "check", str(write(motion, name="swing.csv")), "--model", robot]) == 0
     out = capsys.readouterr().out
     assert "swing: usable for calibration" in out
     assert "1000 samples in 1.998 s, 500 Hz (period 2.000 ms" in out
@@ -56,7 +56,7 @@ def test_names_in_json_do_not_steer_the_terminal(
     """Of control characters JSON itself escapes those below a space only; U+202E turns the text around."""
     path = write(motion, name="swing.csv")
     evil = path.rename(path.with_name("\x9b2J\u202eswing.csv"))
-    assert main(["logs", "check", str(evil), "--robot", robot, "--json"]) == 0
+    assert main(["logs", "check", str(evil), "--model", robot, "--json"]) == 0
     out = capsys.readouterr().out
     assert out.isascii()
     assert str(evil) in json.dumps(json.loads(out), ensure_ascii=False)
@@ -68,7 +68,7 @@ def test_a_defect_is_exit_code_1(
     good = write(motion, name="good.csv")
     motion["q2"][5] = np.nan
     bad = write(motion, name="bad.csv")
-    assert main(["logs", "check", str(good), str(bad), "--robot", robot]) == 1
+    assert main(["logs", "check", str(good), str(bad), "--model", robot]) == 1
     out = capsys.readouterr().out
     assert "bad: NOT usable for calibration" in out
     assert "defect   finite  joint_pos of elbow is missing" in out
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_exit_code_2_and_the_rest_is_judged(
     good = write(motion, name="swing.csv")
     (good.parent / "empty.csv").write_text("")
     files = [str(good), str(good.parent / "empty.csv"), "none.csv"]
-    assert main(["logs", "check", *files, "--robot", robot]) == 2
+    assert main(["logs", "check", *files, "--model", robot]) == 2
     out = capsys.readouterr().out
     assert "swing: usable for calibration" in out
     assert "unreadable: " in out
@@ -117,7 +117,7 @@ def test_json_holds_everything(
 ) -> None:
     motion["e1"][500] = 40.0
     path = write(motion, name="swing.csv")
-    assert main(["logs", "check", str(path), "none.csv", "--robot", robot, "--json"]) == 2
+    assert main(["logs", "check", str(path), "none.csv", "--model", robot, "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["usable"] is False
     assert document["unreadable"] == [{"source": "none.csv", "error": "none.csv: no such file"}]
@@ -133,7 +133,7 @@ def test_json_holds_everything(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--robot", "nosuch"], "no robot named 'nosuch'"),
+        (["--model", "nosuch"], "no robot named 'nosuch'"),
         (["--columns", "none.yaml"], "none.yaml: no such column map"),
         (["--picture", "a.gif"], "a.gif: the file name must end in .png, .svg or .pdf"),
         (["--picture", "/no/such/a.png"], "does not exist"),
@@ -159,7 +159,7 @@ def test_help_names_the_formats_and_exit_codes(capsys: pytest.CaptureFixture[str
 def test_a_picture_shows_the_recording(write: CsvWriter, motion: Motion, robot: str, tmp_path: Path) -> None:
     motion["e1"][500] = 40.0
     target = tmp_path / "out.png"
-    assert main(["logs", "check", str(write(motion)), "--robot", robot, "--picture", str(target)]) == 0
+    assert main(["logs", "check", str(write(motion)), "--model", robot, "--picture", str(target)]) == 0
     pixels = matplotlib.image.imread(target)
     assert pixels.shape[1] == 1500
     # White ground, and lines in the colours of measurement (31, 95, 168) and command (224, 130, 20).
@@ -174,7 +174,7 @@ def test_several_pictures_are_named_after_their_recordings(
     first = write(motion, name="a.csv")
     motion["q1"] = motion["q1"] + 0.01
     second = write(motion, name="b.csv")
-    main(["logs", "check", str(first), str(second), "--robot", robot, "--picture", str(tmp_path / "out.svg")])
+    main(["logs", "check", str(first), str(second), "--model", robot, "--picture", str(tmp_path / "out.svg")])
     assert {path.name for path in tmp_path.glob("*.svg")} == {"out-a.svg", "out-b.svg"}
     assert "out-b.svg" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from tests.support.real_recordings import of_double_pendulum
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.robots import load_robot
-from physai.twin.calibration.calibrate import calibrate
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import LogError, RobotLog, read_logs
 from physai.twin.logs.overlap import overlapping
 
@@ -112,7 +112,7 @@ def test_part_of_a_fitted_recording_is_not_held_out() -> None:
     robot = load_robot("cartpole")
     other, log = (replace(recorded(seed), joint_names=robot.spec.joint_names) for seed in (1, 2))
     with pytest.raises(LogError, match="in common; a held-out recording must not be fitted"):
-        calibrate(robot, [other, log], [replace(part(log, slice(0, 500)), sha256="1" * 64)])
+        fit_twin(robot, [other, log], [replace(part(log, slice(0, 500)), sha256="1" * 64)])
 
 
 def test_real_recordings_are_not_copies_of_each_other(recordings: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array, JointCommand, empty_command
 from physai.sim.tasks.task import Task
-from physai.twin.cli import watch as watching
-from physai.twin.cli.watch import TallyWatch
 from physai.twin.virtual_robot import paced_twin
+from physai.twin.virtual_robot import watch as watching
 from physai.twin.virtual_robot.process import Clock, VirtualRobot
 from physai.twin.virtual_robot.robot_twin import RobotTwin
+from physai.twin.virtual_robot.watch import TallyWatch
 
 TaskMaker = Callable[..., Task]
 Policy = Callable[[int], float | None]

@@ -122,11 +122,11 @@ def _twin(task: str, folder: Path) -> Path | None:
         _keep_old(work)
     name = robot.name if robot.name in robot_names() else str(robot.path)
     _step(f"1 of 8: recording a simulated {robot.name} with hidden parameters, in place of a real robot")
-    _verb(["sim", "record", name, "--output", str(work)], torch=False)
+    _verb(["sim", "record", name, "--out", str(work)], torch=False)
     _step("2 of 8: calibrating the twin on the recordings")
     twin = work / TWIN_FILE
     logs = sorted(str(path) for path in work.glob("*.csv"))
-    limits = ["--output", str(twin), "--report", str(work), "--budget-steps", str(CALIBRATION_STEPS)]
+    limits = ["--out", str(twin), "--report", str(work), "--budget-steps", str(CALIBRATION_STEPS)]
     _verb(["sim", "calibrate", name, *logs, *limits], torch=False, accepted=(0, 1))
     return twin
 

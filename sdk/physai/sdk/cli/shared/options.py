@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.requirements import Requirements
     from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 
+RayAddress = Annotated[str | None, Option(bare="auto", metavar="ADDRESS")]
+"""Type of the parameter `ray` of procedures that may run on a cluster: the option `--ray [ADDRESS]`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorSigning:

@@ -31,12 +31,12 @@ def drawn_model(layout: SegmentLayout, robot: Path | None) -> mujoco.MjModel:
     else:
         # The name in a database must not choose a file that is run.
         raise PreferenceError(
-            f"the task {layout.task!r} is not built in; add --preferences-robot FILE to draw its robot"
+            f"the task {layout.task!r} is not built in; add --preferences-model FILE to draw its robot"
         )
     if model.nq != layout.qpos:
         raise PreferenceError(
             f"the segments hold {layout.qpos} positions of {layout.task}, the model has {model.nq}; add "
-            "--preferences-robot FILE with the robot that was recorded"
+            "--preferences-model FILE with the robot that was recorded"
         )
     return model
 

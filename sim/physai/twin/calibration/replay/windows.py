@@ -200,9 +200,9 @@ def _without_window(log: RobotLog, window_s: float, effort_limits: Sequence[floa
     """Say why a recording has no window, and what to do."""
     contact = ", with contact and motion and without an impact at its start," if poses else ""
     period_s, share = float(np.median(np.diff(log.time))), len(_impossible(log, effort_limits)) / len(log.time)
-    way = "record longer, or use a shorter --window"
+    way = "record longer, or use a shorter `window_s`"
     if not period_s <= GAP_LIMIT * window_s:
-        way = f"its samples are {1e3 * period_s:.3g} ms apart, use a longer --window"
+        way = f"its samples are {1e3 * period_s:.3g} ms apart, use a longer `window_s`"
     beyond = f"; {share:.0%} of its efforts are beyond the joint's limit: are they in N·m, or N?" if share > 0.0 else ""
     return (
         f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s{contact} without a spike or a gap "

@@ -1,20 +1,13 @@
 """Status lines of a virtual robot: whether it receives commands, and what is wrong."""
 
-import sys
 import threading
 from collections.abc import Callable
 
-from physai.sdk.base.terminal import printable, styled
 from physai.twin.virtual_robot.paced_twin import RuntimeTally
 
 POLL_S = 1.0
 MAX_REPORTED = 32
 """Greatest number of distinct problems reported."""
-
-
-def log(text: str) -> None:
-    """Prints a line on stderr."""
-    print(styled("physai:", "dim", sys.stderr), printable(text), file=sys.stderr, flush=True)
 
 
 class TallyWatch:

@@ -20,7 +20,7 @@ from physai.twin.calibration.fit.problem import Problem
 from physai.twin.calibration.replay.drive import choose_drive
 from physai.twin.calibration.replay.replay import WINDOW_S
 from physai.twin.calibration.replay.windows import cut
-from physai.twin.calibration.synthetic_robot import StandIn, SyntheticRecording, excite
+from physai.twin.calibration.stand_in.synthetic_robot import StandIn, SyntheticRecording, excite
 from physai.twin.logs import LogError, RobotLog
 from physai.twin.logs.readers.csv_file import read_csv
 from physai.twin.model.twin import Twin

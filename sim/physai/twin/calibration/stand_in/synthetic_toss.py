@@ -15,7 +15,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.evidence.origin import Origin
 from physai.sim.robots import Robot, home_qpos
-from physai.twin.calibration.synthetic_robot import COLUMNS_FILE, MAX_DURATION_S, MAX_RATE_HZ, NOTE, StandIn
+from physai.twin.calibration.stand_in.synthetic_robot import COLUMNS_FILE, MAX_DURATION_S, MAX_RATE_HZ, NOTE, StandIn
 from physai.twin.logs.readers.table import ORIGIN_COLUMN
 from physai.twin.logs.signals.rotation import from_vector, multiply
 

@@ -1,4 +1,4 @@
-"""`physai play --web`: shows a player in a browser, for machines without a screen."""
+"""A player in a browser, for machines without a screen."""
 
 from __future__ import annotations
 
@@ -63,13 +63,30 @@ class WebScreen:
 
 
 def play_in_browser(
-    player: EpisodePlayer | RecordedPlayer, scene: Scene, port: int, interrupted: Callable[[], bool]
+    player: EpisodePlayer | RecordedPlayer,
+    scene: Scene,
+    interrupted: Callable[[], bool],
+    *,
+    port: int = DEFAULT_PORT,
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> None:
-    """Waits for a browser and plays in real time."""
+    """Wait for a browser of this machine, and play in real time: a `screen` of `physai.sim.play`.
+
+    Args:
+        player: what is played.
+        scene: its task or team.
+        interrupted: whether the user does not want to wait any more.
+        port: port of loopback; the next that is free if it is taken.
+        say: called with the address to open.
+
+    Raises:
+        MissingExtraError: viser is not installed.
+        DeviceError: the port cannot be used.
+    """
     screen = WebScreen(scene, port)
     try:
         tunnel = f"ssh -L {screen.address.rpartition(':')[2]}:{screen.address} THIS_MACHINE"
-        print(f"open http://{screen.address} (from another machine, through: {tunnel})", file=sys.stderr, flush=True)
+        say(f"open http://{screen.address} (from another machine, through: {tunnel})")
         screen.wait(interrupted)
         watch(player, screen, RealTimePacer())
     finally:

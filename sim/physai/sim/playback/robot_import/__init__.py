@@ -1,0 +1,1 @@
+"""Import of robots from elsewhere, with a preview and a check."""

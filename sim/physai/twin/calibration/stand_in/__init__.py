@@ -1,0 +1,1 @@
+"""Stand-ins for robots, and synthetic recordings of them."""
