@@ -43,6 +43,12 @@ class Option:
     choices: tuple[str, ...] | None = None
     flatten: bool = False
     """The parameter is a dataclass, whose fields become options."""
+    lone: str | None = None
+    """Key of a mapping that may be given without a value."""
+    rest: bool = False
+    """A sequence takes all words that follow, options too."""
+    check: Callable[[str], Any] | None = None
+    """Makes the value of a word; raises PhysaiError for a word that it refuses."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +88,7 @@ class Parameter:
             return self.kind(**{field.name: field.value(given) for field in self.fields if field.is_given(given)})
         value = given[self.name]
         if self.pairs:
-            return key_values(value, self.flags[self.name])
+            return key_values(value, self.flags[self.name], lone=self.option.lone)
         return tuple(value) if self.many else value
 
     def add_to(self, parser: argparse.ArgumentParser, groups: dict[str, Any]) -> None:
@@ -115,7 +121,7 @@ class Parameter:
         if typing.get_origin(self.kind) is Literal:
             settings["choices"] = typing.get_args(self.kind)
         else:
-            settings["type"] = self.kind
+            settings["type"] = self.option.check or self.kind
             settings["metavar"] = self._metavar()
         if self.option.choices is not None:
             settings["choices"] = self.option.choices
@@ -123,6 +129,8 @@ class Parameter:
             settings["metavar"] = self.option.metavar
         if self.pairs or self.option.repeat:
             settings["action"] = "append"
+        elif self.option.rest:
+            settings["nargs"] = argparse.REMAINDER
         elif self.many:
             settings["nargs"] = "+" if self.name in self.flags or self.required else "*"
         elif self.option.bare is not None:

@@ -91,38 +91,46 @@ class _Noun:
 
     actions: Mapping[str, CliCommand]
     old_names: Mapping[str, str]
+    default: str | None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Adds a parser per action."""
         if isinstance(parser, Parser):
             parser.renamed_words.update(self.old_names)
         for name, command in self.actions.items():
-            add_action(parser, name, command)
+            add_action(parser, name, command, required=self.default is None)
 
     def run(self, namespace: argparse.Namespace) -> int:
         """Runs the action that was chosen."""
-        action: Callable[[argparse.Namespace], int] = getattr(namespace, RUN)
-        return action(namespace)
+        action: Callable[[argparse.Namespace], int] | None = getattr(namespace, RUN, None)
+        return self.actions[str(self.default)].run(argparse.Namespace()) if action is None else action(namespace)
 
 
-def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand) -> None:
-    """Adds a verb to the parser of its noun."""
+def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand, *, required: bool = True) -> None:
+    """Adds a verb to the parser of its noun; `required` says whether a verb must be named."""
     group: Any = argparse._SubParsersAction  # pyright: ignore[reportPrivateUsage]
     existing: Any = next((one for one in parser._actions if isinstance(one, group)), None)  # pyright: ignore[reportPrivateUsage]
-    actions = existing or parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = existing or parser.add_subparsers(dest="action", required=required, metavar="ACTION")
     summary = command.summary
     child = actions.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
     command.add_arguments(child)
     child.set_defaults(**{RUN: command.run})
 
 
-def noun(summary: str, actions: Mapping[str, CliCommand], *, old_names: Mapping[str, str] | None = None) -> CliCommand:
+def noun(
+    summary: str,
+    actions: Mapping[str, CliCommand],
+    *,
+    old_names: Mapping[str, str] | None = None,
+    default: str | None = None,
+) -> CliCommand:
     """Make a noun with several verbs, `physai NOUN VERB`; entry points `NOUN.VERB` add others.
 
     Args:
         summary: one line for the list of nouns, without a period.
         actions: verbs by name.
         old_names: names of verbs by the names they had in the last version, which still work.
+        default: verb that runs, without options, if none is named.
     """
-    made = _Noun(actions=actions, old_names=old_names or {})
+    made = _Noun(actions=actions, old_names=old_names or {}, default=default)
     return CliCommand(summary=summary, add_arguments=made.add_arguments, run=made.run)

@@ -33,6 +33,12 @@ class Oven:
     gas: bool = False
 
 
+def _door(word: str) -> str:
+    if word not in ("open", "shut"):
+        raise PhysaiError(f"{word!r} is no state of a door")
+    return word
+
+
 def bake(
     cake: str,
     layers: Sequence[str],
@@ -43,12 +49,13 @@ def bake(
     rest_s: float | None = None,
     eggs: int = 3,
     sweet: bool = True,
-    set: Annotated[Mapping[str, str] | None, Option(metavar="NAME=AMOUNT")] = None,
+    set: Annotated[Mapping[str, str] | None, Option(metavar="NAME=AMOUNT", lone="help")] = None,
     guests: Annotated[Sequence[str], Option(repeat=True)] = (),
     oven: Annotated[Oven, Option(flatten=True)] = Oven(),
     server: Annotated[str | None, Option(bare="auto")] = None,
     cold: Annotated[bool, Option(exclusive="heat")] = False,
     warm: Annotated[bool, Option(exclusive="heat")] = False,
+    oven_door: Annotated[str, Option(check=_door)] = "shut",
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Bake a cake.
@@ -65,6 +72,7 @@ def bake(
         set: amounts.
         guests: one guest.
         server: serve it there.
+        oven_door: state of the door.
         tell: receives progress.
     """
     return {name: value for name, value in locals().items() if name != "tell"}
@@ -109,6 +117,12 @@ def test_each_kind_of_option_arrives() -> None:
     assert SEEN["server"] == "auto"
 
 
+def test_a_key_may_stand_alone() -> None:
+    run(bake_verb, "c", "l", "--set", "help", "--set", "b=2", "--oven-door", "open")
+    assert SEEN["set"] == {"help": "", "b": "2"}
+    assert SEEN["oven_door"] == "open"
+
+
 def test_old_spellings_work_and_name_the_new_one() -> None:
     with redirect_stderr(io.StringIO()) as told:
         run(bake_verb, "c", "l", "--output=y.json")
@@ -125,6 +139,7 @@ def test_old_spellings_work_and_name_the_new_one() -> None:
         (["c", "l", "--rest-s", "nan"], "finite"),
         (["c", "l", "--tell", "x"], "no option --tell"),
         (["c", "l", "--set", "x"], "KEY=VALUE"),
+        (["c", "l", "--oven-door", "ajar"], "'ajar' is no state of a door"),
         (["c", "l", "--cold", "--warm"], "not allowed with"),
     ],
 )
@@ -159,3 +174,36 @@ def test_a_noun_has_verbs_and_their_old_names() -> None:
     assert told.getvalue() == "note: roast is now bake\n"
     with pytest.raises(PhysaiError, match="did you mean bake"):
         run(kitchen, "bale", "c", "l")
+
+
+def test_a_noun_may_have_a_verb_that_runs_without_its_name() -> None:
+    @verb(summary="list cakes")
+    def listed(cakes: Annotated[Sequence[str], Option(word=True)] = ("all",)) -> int:
+        """List cakes.
+
+        Args:
+            cakes: names.
+        """
+        SEEN.update(cakes=cakes)
+        return 5
+
+    kitchen = noun("cook", {"list": listed, "bake": bake_verb}, default="list")
+    assert run(kitchen) == 5
+    assert SEEN["cakes"] == ("all",)
+    assert run(kitchen, "list", "x", "y") == 5
+    assert SEEN["cakes"] == ("x", "y")
+
+
+def test_words_that_follow_may_look_like_options() -> None:
+    @verb(summary="pass words on")
+    def passed(words: Annotated[Sequence[str], Option(word=True, rest=True)] = ()) -> int:
+        """Pass words on.
+
+        Args:
+            words: words.
+        """
+        SEEN.update(words=words)
+        return 0
+
+    assert run(passed, "a", "--b", "-c") == 0
+    assert SEEN["words"] == ("a", "--b", "-c")
