@@ -83,7 +83,7 @@ def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
         (["--resume", "x"], "x does not hold the runs of a team"),
         (["--init-from", "x"], "--init-from is for one robot"),
         (["--seeds", "0..2"], "--seeds is for one robot"),
-        (["--robot", "ur10e"], "--robot is for one robot"),
+        (["--model", "ur10e"], "--model is for one robot"),
         (["--engine", "warp"], "learns on the CPU with engine mujoco only"),
         (["--device", "cuda:0"], "learns on the CPU with engine mujoco only"),
         (["--deterministic"], "--deterministic is for one robot"),
@@ -220,7 +220,7 @@ def test_fine_tuning_names_the_runs_of_a_team(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "words",
-    [["imitate", NAME, "--teacher", "x"], ["preferences", "train", NAME, "--teacher", "perfect"]],
+    [["imitate", NAME, "--teacher", "x"], ["preferences", "train", NAME, "--simulated", "perfect"]],
 )
 def test_verbs_for_one_robot_say_that_a_team_is_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2

@@ -84,7 +84,7 @@ def test_settings_go_over_a_configuration(tmp_path: Path) -> None:
         ({"generators": Generators(0)}, "0"),
         ({"settings": {"learning_rat": 1}}, "learning_rat"),
         ({"preset": "none such"}, "none such"),
-        ({"robot": "nothing.xml"}, "nothing.xml"),
+        ({"model": "nothing.xml"}, "nothing.xml"),
         ({"device": "tpu"}, "tpu"),
         ({"engine": "bullet"}, "bullet"),
     ],

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
     from physai.train.api.exporting import export as export
     from physai.train.api.options import RolloutPool as RolloutPool
-    from physai.train.api.training import TrainingRun as TrainingRun
+    from physai.train.api.seeds import SeedRuns as SeedRuns
+    from physai.train.api.training import resolve_config as resolve_config
     from physai.train.api.training import train as train
+    from physai.train.api.training import train_seeds as train_seeds
+    from physai.train.api.training_run import TrainingRun as TrainingRun
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.export import export_policy as export_policy
     from physai.train.onnx_export.wrapped import wrap as wrap
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExportReport",
     "RolloutPool",
+    "SeedRuns",
     "TaskEnv",
     "TaskVectorEnv",
     "TeamParallelEnv",
@@ -36,7 +40,9 @@ __all__ = [
     "export",
     "export_policy",
     "preset_for",
+    "resolve_config",
     "train",
+    "train_seeds",
     "wrap",
 ]
 

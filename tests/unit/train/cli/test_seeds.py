@@ -2,7 +2,7 @@
 
 import pytest
 
-from physai.cluster.cli.seeds import parse_seeds
+from physai.train.api.seeds import parse_seeds
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
 
