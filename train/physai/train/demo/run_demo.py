@@ -1,4 +1,4 @@
-"""`physai demo` as a function: the whole workflow on one computer, from recordings to an installed policy and a film."""
+"""`physai demo` as a function: the whole workflow on one computer, from recordings to a policy in use and a film."""
 
 from __future__ import annotations
 
