@@ -1,4 +1,4 @@
-"""`physai sweep` as a function: train with many settings on Ray, and find the best."""
+"""`physai runs sweep` as a function: train with many settings on Ray, and find the best."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _new(
     from physai.train.settings.config import read_settings
 
     if not named["task"] or given["over"] is None:
-        raise PhysaiError("name a task and a file: physai sweep TASK --over FILE.yaml, or continue with --resume DIR")
+        raise PhysaiError("name a task and a file: physai runs sweep TASK --over FILE.yaml, or go on with --resume DIR")
     sweep = load_sweep(Path(given["over"]))
     fixed = {} if given["config"] is None else read_settings(Path(given["config"]))
     fixed |= TrainOptions.of(settings=settings).settings
@@ -185,7 +185,7 @@ def _resumed(
             option = {"task": "TASK", "robot": "--model FILE", "twin": "--twin FILE"}[what]
             raise PhysaiError(
                 f"the sweep's {what} is the file {(before or '')[:256]!r}, and no file is opened because "
-                f"another file names it; name it: physai sweep {option} --resume {resume}"
+                f"another file names it; name it: physai runs sweep {option} --resume {resume}"
             )
         elif is_name and now != before:
             raise PhysaiError(f"the sweep's {what} is {before}, not {now}; leave it out")

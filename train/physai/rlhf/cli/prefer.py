@@ -1,4 +1,4 @@
-"""`physai prefer`: collects preferences, answers them by simulated teachers, fits reward models, trains by them."""
+"""`physai preferences`: collects them, answers them by simulated teachers, fits reward models, trains by them."""
 
 from __future__ import annotations
 

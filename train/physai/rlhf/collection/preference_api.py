@@ -1,4 +1,4 @@
-"""`physai prefer collect`, `answer`, `status` and `fit` as functions."""
+"""`physai preferences collect`, `answer`, `status` and `fit` as functions."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def answer_preferences(
     """Let a simulated teacher answer the pairs that it has not answered.
 
     Args:
-        database: database of `physai prefer collect`.
+        database: database of `physai preferences collect`.
         simulated: teacher: perfect, noisy, myopic, mistaken, skipping or equal.
         parameters: other parameters of the teacher.
         taste: terms that it likes, as joint_speed=-1. None for the task's own reward.
@@ -172,7 +172,7 @@ def preference_status(database: Database) -> dict[str, Any]:
     """Contents of a database, and the agreement of its raters.
 
     Args:
-        database: database of `physai prefer collect`.
+        database: database of `physai preferences collect`.
 
     Raises:
         PhysaiError: the database is damaged.
@@ -223,7 +223,7 @@ def fit_preferences(
     """Fit a reward model to the answers of a database.
 
     Args:
-        database: database of `physai prefer collect`.
+        database: database of `physai preferences collect`.
         raters: learn from the answers of this rater only; may be repeated. None for all raters.
         out: file of the model to write (.npz).
         seed: seed of all random numbers.

@@ -1,4 +1,4 @@
-"""`physai prefer train` as a function."""
+"""`physai preferences train` as a function."""
 
 from __future__ import annotations
 

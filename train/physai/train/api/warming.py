@@ -1,4 +1,4 @@
-"""`physai warmup` as a function: compile ahead what a task's simulation on a device needs."""
+"""`physai tasks warmup` as a function: compile ahead what a task's simulation on a device needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`physai quantize` as a function."""
+"""`physai policy quantize` as a function."""
 
 from __future__ import annotations
 
