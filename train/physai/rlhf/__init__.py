@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from physai.rlhf.collection.preference_api import collect_preferences as collect_preferences
     from physai.rlhf.collection.preference_api import fit_preferences as fit_preferences
     from physai.rlhf.collection.preference_api import preference_status as preference_status
+    from physai.rlhf.collection.preference_api import train_from_preferences as train_from_preferences
     from physai.rlhf.finetune.fine_tune import fine_tune as fine_tune
     from physai.rlhf.finetune.finetune import Finetuned as Finetuned
-    from physai.rlhf.finetune.from_scratch import train_from_preferences as train_from_preferences
     from physai.rlhf.finetune.scratch import ScratchOutcome as ScratchOutcome
     from physai.rlhf.imitation.imitate import ImitationRun as ImitationRun
     from physai.rlhf.imitation.imitate import imitate as imitate

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
     from physai.train.api.exporting import export as export
     from physai.train.api.options import RolloutPool as RolloutPool
+    from physai.train.api.run_demo import run_demo as run_demo
+    from physai.train.api.running import TrainingRun as TrainingRun
     from physai.train.api.seeds import SeedRuns as SeedRuns
     from physai.train.api.team_training import TeamRun as TeamRun
     from physai.train.api.team_training import train_team as train_team
     from physai.train.api.training import resolve_config as resolve_config
     from physai.train.api.training import train as train
     from physai.train.api.training import train_seeds as train_seeds
-    from physai.train.api.training_run import TrainingRun as TrainingRun
     from physai.train.api.warming import WarmUp as WarmUp
     from physai.train.api.warming import warm_up as warm_up
-    from physai.train.demo.run_demo import run_demo as run_demo
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.export import export_policy as export_policy
     from physai.train.onnx_export.wrapped import wrap as wrap

@@ -37,7 +37,8 @@ def command(call: functools.partial[SweepOutcome], *, as_json: AsJson = False) -
         _say(f"picture: {found.picture}")
     if not found.complete:
         file = [] if found.task_file is None else [found.task_file]
-        _say(f"interrupted; continue with: {shlex.join(['physai', 'runs', 'sweep', *file, '--resume', str(folder.path)])}")
+        again = ["physai", "runs", "sweep", *file, "--resume", str(folder.path)]
+        _say(f"interrupted; continue with: {shlex.join(again)}")
         return 130
     if found.best is None:
         _say("no trial trained to the end")

@@ -31,7 +31,7 @@ signal.pthread_sigmask(signal.SIG_SETMASK, [])
 if not die_with_parent(int(sys.argv.pop(1)), by=signal.SIGTERM):
     sys.exit(1)
 from physai.train.api.process import main
-main(sys.argv[2])
+sys.exit(main(sys.argv[2]))
 """
 
 

@@ -17,6 +17,7 @@ Taste: TypeAlias = Annotated[str | None, Option(metavar="NAME=WEIGHT,…")]
 """Type of the option `--taste`."""
 
 MAX_PAIRS = 100_000
+MIN_LABELS = 12
 MAX_SEED = 2**31 - 1
 
 

@@ -15,8 +15,8 @@ from physai.rlhf.collection.preference_api import (
     collect_preferences,
     fit_preferences,
     preference_status,
+    train_from_preferences,
 )
-from physai.rlhf.finetune.from_scratch import train_from_preferences
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, noun, verb
 

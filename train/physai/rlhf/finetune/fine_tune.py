@@ -106,8 +106,8 @@ def fine_tune(
         ),
         raters=raters,
         taste=parse_taste(taste, layout.terms) if isinstance(taste, str) else taste,
-        task=None if task is None else str(task),
-        robot=None if model is None else str(model),
+        task=task,
+        robot=model,
         elsewhere=elsewhere,
         say=say or (lambda text: None),
     )

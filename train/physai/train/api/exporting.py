@@ -43,8 +43,7 @@ def export(
     from physai.train.runners.checkpoint import load_run
 
     folder = Path(run)
-    named = {"task": None if task is None else str(task), "robot": None if model is None else str(model)}
-    loaded = load_run(folder, **named)
+    loaded = load_run(folder, task=task, robot=model)
     target = folder / EXPORT_FOLDER if out is None else Path(out)
     return export_policy(
         loaded.graph,

@@ -90,27 +90,14 @@ class TrainOptions:
         given["settings"] = {name.strip().replace("-", "_"): str(value).strip() for name, value in settings.items()}
         return cls(**given)
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> TrainOptions:
-        """Options from what `document` returned, perhaps in another process."""
-        import json
-
-        from pydantic import TypeAdapter
-
-        from physai.train.settings.config import TrainConfig
-
-        given = dict(document)
-        if isinstance(given.get("config"), dict):
-            given["config"] = TypeAdapter(TrainConfig).validate_json(json.dumps(given["config"]))
-        return cls.of(**given)
-
     def document(self) -> dict[str, Any]:
-        """The options that were given, without a pool, as JSON has them."""
+        """Arguments of `of` for these options without a pool, as JSON has them."""
         given = {name: value for name, value in vars(self).items() if value is not None and name != "generators"}
-        given = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
         if self.config is not None and not isinstance(self.config, Path):
-            given["config"] = asdict(self.config)
-        return given
+            from physai.train.settings.config import setting_texts
+
+            given |= {"config": None, "settings": {**setting_texts(self.config), **self.settings}}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
 
     @property
     def source(self) -> RunTaskSource:

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from physai.sdk.cli.verb import AsJson, verb
-from physai.train.demo.run_demo import DRIVE_S, run_demo
+from physai.train.api.run_demo import DRIVE_S, run_demo
 
 
 @verb(run_demo, summary="calibrate, train, judge, sign, install, run and film a policy on this computer")
@@ -24,7 +24,7 @@ def command(call: functools.partial[dict[str, Any]], *, as_json: AsJson = False)
 
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the results for a terminal."""
-    from physai.train.demo.demo_drive import driven_text
+    from physai.train.api.demo_drive import driven_text
 
     lower, upper = summary["success_interval_95"]
     print(f"\n{summary['task']}: trained in {summary['training_s']:.0f} s")
