@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from physai.cluster.generators.estimate import Costs as Costs
+    from physai.cluster.generators.estimate import Node as Node
+    from physai.cluster.generators.estimate import Plan as Plan
     from physai.cluster.generators.launch import Generators as Generators
     from physai.cluster.generators.planning import GeneratorPlan as GeneratorPlan
     from physai.cluster.generators.planning import plan_generators as plan_generators
     from physai.cluster.placement.placement import Placement as Placement
     from physai.cluster.placement.placement import read_placement as read_placement
+    from physai.cluster.sweep.folder import SweepFolder as SweepFolder
+    from physai.cluster.sweep.results import PointResult as PointResult
+    from physai.cluster.sweep.results import TrialResult as TrialResult
     from physai.cluster.sweep.run_sweep import SweepOutcome as SweepOutcome
     from physai.cluster.sweep.run_sweep import run_sweep as run_sweep
     from physai.cluster.workflow.lint import LintFinding as LintFinding
+    from physai.cluster.workflow.model import Workflow as Workflow
     from physai.cluster.workflow.runner import StageReport as StageReport
     from physai.cluster.workflow.workflow_api import CheckedWorkflow as CheckedWorkflow
     from physai.cluster.workflow.workflow_api import WorkflowOutcome as WorkflowOutcome
@@ -25,12 +32,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckedWorkflow",
+    "Costs",
     "GeneratorPlan",
     "Generators",
     "LintFinding",
+    "Node",
     "Placement",
+    "Plan",
+    "PointResult",
     "StageReport",
+    "SweepFolder",
     "SweepOutcome",
+    "TrialResult",
+    "Workflow",
     "WorkflowOutcome",
     "emit_workflow",
     "lint_workflow",

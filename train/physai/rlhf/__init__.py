@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from physai.rlhf.collection.preference_api import train_from_preferences as train_from_preferences
     from physai.rlhf.finetune.fine_tune import fine_tune as fine_tune
     from physai.rlhf.finetune.finetune import Finetuned as Finetuned
+    from physai.rlhf.finetune.record import CurvePoint as CurvePoint
     from physai.rlhf.finetune.scratch import ScratchOutcome as ScratchOutcome
     from physai.rlhf.imitation.imitate import ImitationRun as ImitationRun
     from physai.rlhf.imitation.imitate import imitate as imitate
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Collected",
+    "CurvePoint",
     "Finetuned",
     "FitReport",
     "FittedReward",

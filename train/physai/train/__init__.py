@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from physai.train.onnx_export.wrapped import wrap as wrap
     from physai.train.quantize.quantise_api import quantise as quantise
     from physai.train.quantize.quantize import QuantiseReport as QuantiseReport
+    from physai.train.runners.runner import IterationStats as IterationStats
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
     from physai.train.runs.run_list import RunGroup as RunGroup
     from physai.train.runs.run_list import compare_runs as compare_runs
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExportReport",
+    "IterationStats",
     "QuantiseReport",
     "RolloutPool",
     "RunGroup",

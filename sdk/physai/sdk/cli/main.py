@@ -24,11 +24,15 @@ _ABOUT = "Carries a robot policy from training, through a digital twin, onto the
 def main(argv: list[str] | None = None) -> int:
     """Runs `physai` with the arguments and returns its exit code; None: `sys.argv`, as this process's command."""
     code = _outcome(argv)
-    if argv is None:
-        # The interpreter's tear-down ends what libraries started; another Ctrl-C would cut it short with a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if ends_abruptly():
-            leave(code)
+    return ended(code) if argv is None else code
+
+
+def ended(code: int) -> int:
+    """Prepare the end of this process, and return the exit code."""
+    # The interpreter's tear-down ends what libraries started; another Ctrl-C would cut it short with a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if ends_abruptly():
+        leave(code)
     return code
 
 

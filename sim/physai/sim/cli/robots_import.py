@@ -187,12 +187,12 @@ def import_one(options: ImportOptions, request: ImportRequest) -> dict[str, Any]
 def _next(robot: Robot, check: RobotCheck) -> str:
     """The next command that suits the robot, without its folder."""
     if not check.servos:
-        return "physai train swingup --robot"
+        return "physai train swingup --model"
     if not check.stable:
         return "change what is named above, then physai robots check"
     if check.floating:
-        return "physai train velocity --robot" if _has_legs(robot) else "physai robots show"
-    return "physai train reach --robot" if robot.spec.chains else "physai robots show"
+        return "physai train velocity --model" if _has_legs(robot) else "physai robots show"
+    return "physai train reach --model" if robot.spec.chains else "physai robots show"
 
 
 def _has_legs(robot: Robot) -> bool:

@@ -46,10 +46,10 @@ def test_it_says_what_to_do_next_and_in_which_units(tmp_path: Path, capsys: Capt
     urdf, folder = write_foreign_arm(tmp_path), tmp_path / "arm"
     assert main(["robots", "import", str(urdf), "-o", str(folder), "--verbose"]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[-1] == f"next: physai train reach --robot {folder}/"
+    assert said.splitlines()[-1] == f"next: physai train reach --model {folder}/"
     assert re.search(r"joint1: servo kp [\d.]+ N·m/rad, kd [\d.]+ N·m·s/rad, at most [\d.]+ N·m \(", said)
     assert main(["robots", "import", str(urdf), "-o", str(folder), "--servo", "effort"]) == 0
-    assert f"next: physai train swingup --robot {folder}/" in capsys.readouterr().out
+    assert f"next: physai train swingup --model {folder}/" in capsys.readouterr().out
 
 
 def test_meshes_that_mujoco_does_not_read_are_converted_or_named(tmp_path: Path, capsys: Captured) -> None:

@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from physai.sdk.cli.main import exit_code
+from physai.sdk.base.terminal import printable
+from physai.sdk.cli.main import ended, exit_code
 from physai.train.api.options import TrainOptions
 from physai.train.api.running import train_with
 from physai.train.collectors.distributed import PeerLostError
@@ -32,7 +33,7 @@ def main(options: str, folder: Path | None = None) -> int:
         if folder is not None and leads:
             (folder / ERROR_FILE).write_text(message)
         else:
-            _say(f"physai: error: {message}")
+            _say(f"physai: error: {printable(message)}")
         return 2
 
     return exit_code(lambda: _run(options, folder, leads=leads), refuse=refuse)
@@ -58,4 +59,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], *map(Path, sys.argv[2:])))
+    sys.exit(ended(main(sys.argv[1], *map(Path, sys.argv[2:]))))

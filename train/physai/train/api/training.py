@@ -92,7 +92,7 @@ def train(
 
 def train_seeds(
     seeds: str | Iterable[int],
-    task: str | Path,
+    task: str | Path | None = None,
     out: str | Path | None = None,
     *,
     say: Say | None = None,
