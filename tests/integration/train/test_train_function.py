@@ -1,6 +1,7 @@
 """`physai.train.train` does from Python what `physai train` does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_ranks_give_their_result_to_the_process_that_started_them(tmp_path: Path
 
 
 def test_seeds_are_runs_that_are_not_repeated(tmp_path: Path) -> None:
-    options = {"settings": SMALL, "iterations": 1}
+    options: dict[str, Any] = {"settings": SMALL, "iterations": 1}
     said: list[str] = []
     first = train_seeds([3, 1], TASK, tmp_path, **options)
     assert [run.run for run in first.runs] == [tmp_path / "seed-3", tmp_path / "seed-1"]

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from physai.cluster.generators.estimate import Node as Node
     from physai.cluster.generators.estimate import Plan as Plan
     from physai.cluster.generators.launch import Generators as Generators
-    from physai.cluster.generators.planning import GeneratorPlan as GeneratorPlan
-    from physai.cluster.generators.planning import plan_generators as plan_generators
     from physai.cluster.placement.placement import Placement as Placement
     from physai.cluster.placement.placement import read_placement as read_placement
+    from physai.cluster.placement.planning import GeneratorPlan as GeneratorPlan
+    from physai.cluster.placement.planning import plan_generators as plan_generators
     from physai.cluster.sweep.folder import SweepFolder as SweepFolder
     from physai.cluster.sweep.results import PointResult as PointResult
     from physai.cluster.sweep.results import TrialResult as TrialResult

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from physai.rlhf.finetune.finetune import Finetuned as Finetuned
     from physai.rlhf.finetune.record import CurvePoint as CurvePoint
     from physai.rlhf.finetune.scratch import ScratchOutcome as ScratchOutcome
-    from physai.rlhf.imitation.imitate import ImitationRun as ImitationRun
-    from physai.rlhf.imitation.imitate import imitate as imitate
+    from physai.rlhf.imitation.run_imitation import ImitationRun as ImitationRun
+    from physai.rlhf.imitation.run_imitation import imitate as imitate
     from physai.rlhf.reward_model.fit_report import FitReport as FitReport
 
 __all__ = [

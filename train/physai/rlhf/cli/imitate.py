@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from physai.rlhf.imitation.imitate import ON_PROCESSORS, imitate
+from physai.rlhf.imitation.run_imitation import ON_PROCESSORS, imitate
 from physai.sdk.cli.verb import AsJson, verb
 from physai.train.api.training import resolve_config
 
 if TYPE_CHECKING:
-    from physai.rlhf.imitation.imitate import ImitationRun
+    from physai.rlhf.imitation.run_imitation import ImitationRun
 
 
 @verb(imitate, summary="teach a policy from recordings, or from another policy")
