@@ -17,7 +17,7 @@ from physai.rlhf.finetune.finetune import FinetuneSettings, finetune
 from physai.sdk.base.errors import TaskError
 from physai.sdk.cli.main import main
 from physai.sim import load_team
-from physai.train.cli.verb import verb_command
+from physai.train.api.demo_drive import verb_command
 from physai.train.runners.checkpoint import read_checkpoint, read_state
 from physai.train.runners.reporting import CsvSink
 from physai.train.runs.summary import find_runs, load_summary

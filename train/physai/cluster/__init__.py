@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from physai.cluster.generators.estimate import Costs as Costs
-    from physai.cluster.generators.estimate import Node as Node
-    from physai.cluster.generators.estimate import Plan as Plan
     from physai.cluster.generators.launch import Generators as Generators
     from physai.cluster.placement.placement import Placement as Placement
     from physai.cluster.placement.placement import read_placement as read_placement
-    from physai.cluster.placement.planning import GeneratorPlan as GeneratorPlan
-    from physai.cluster.placement.planning import plan_generators as plan_generators
+    from physai.cluster.planning.estimate import Costs as Costs
+    from physai.cluster.planning.estimate import Node as Node
+    from physai.cluster.planning.estimate import Plan as Plan
+    from physai.cluster.planning.plan_generators import GeneratorPlan as GeneratorPlan
+    from physai.cluster.planning.plan_generators import plan_generators as plan_generators
     from physai.cluster.sweep.folder import SweepFolder as SweepFolder
     from physai.cluster.sweep.results import PointResult as PointResult
     from physai.cluster.sweep.results import TrialResult as TrialResult

@@ -13,15 +13,15 @@ from physai.sdk.base.process import no_telemetry as no_telemetry
 if TYPE_CHECKING:
     from physai.rlhf.answers.teacher_choice import TeacherParameters as TeacherParameters
     from physai.rlhf.collection.collect import Collected as Collected
-    from physai.rlhf.collection.preference_api import FittedReward as FittedReward
-    from physai.rlhf.collection.preference_api import SimulatedAnswers as SimulatedAnswers
-    from physai.rlhf.collection.preference_api import answer_preferences as answer_preferences
-    from physai.rlhf.collection.preference_api import collect_preferences as collect_preferences
-    from physai.rlhf.collection.preference_api import fit_preferences as fit_preferences
-    from physai.rlhf.collection.preference_api import preference_status as preference_status
-    from physai.rlhf.collection.preference_api import train_from_preferences as train_from_preferences
     from physai.rlhf.finetune.fine_tune import fine_tune as fine_tune
     from physai.rlhf.finetune.finetune import Finetuned as Finetuned
+    from physai.rlhf.finetune.preference_api import FittedReward as FittedReward
+    from physai.rlhf.finetune.preference_api import SimulatedAnswers as SimulatedAnswers
+    from physai.rlhf.finetune.preference_api import answer_preferences as answer_preferences
+    from physai.rlhf.finetune.preference_api import collect_preferences as collect_preferences
+    from physai.rlhf.finetune.preference_api import fit_preferences as fit_preferences
+    from physai.rlhf.finetune.preference_api import preference_status as preference_status
+    from physai.rlhf.finetune.preference_api import train_from_preferences as train_from_preferences
     from physai.rlhf.finetune.record import CurvePoint as CurvePoint
     from physai.rlhf.finetune.scratch import ScratchOutcome as ScratchOutcome
     from physai.rlhf.imitation.run_imitation import ImitationRun as ImitationRun

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from physai.train.api.exporting import export as export
     from physai.train.api.options import RolloutPool as RolloutPool
     from physai.train.api.run_demo import run_demo as run_demo
-    from physai.train.api.running import TrainingRun as TrainingRun
     from physai.train.api.seeds import SeedRuns as SeedRuns
     from physai.train.api.team_training import TeamRun as TeamRun
     from physai.train.api.team_training import train_team as train_team
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from physai.train.quantize.quantize import QuantiseReport as QuantiseReport
     from physai.train.runners.runner import IterationStats as IterationStats
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
+    from physai.train.runners.session import TrainingRun as TrainingRun
     from physai.train.runs.run_list import RunGroup as RunGroup
     from physai.train.runs.run_list import compare_runs as compare_runs
     from physai.train.runs.run_list import list_runs as list_runs

@@ -11,13 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.cluster.placement.planning import plan_generators
+from physai.cluster.planning.plan_generators import plan_generators
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, noun, verb
 
 if TYPE_CHECKING:
-    from physai.cluster.generators.estimate import Costs, Node
-    from physai.cluster.placement.planning import GeneratorPlan
+    from physai.cluster.planning.estimate import Costs, Node
+    from physai.cluster.planning.plan_generators import GeneratorPlan
 
 COUNTS = (1, 2, 4, 8, 16, 32, 100, 1000)
 """Numbers of generators that the table shows."""

@@ -6,26 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from physai.compute.ray.ray_address import RayAddress
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.parameter import Option
 
 if TYPE_CHECKING:
     from physai.cluster.generators.launch import Generators
-
-
-def ray_address(text: str) -> str:
-    """Value of `--ray`.
-
-    Raises:
-        PhysaiError: the word is no address, as in `--ray workflow.yaml`, which would take a file for one.
-    """
-    if text not in ("auto", "local") and ":" not in text:
-        raise PhysaiError(f"{text!r} is no address; write --ray auto, or put {text!r} before --ray")
-    return text
-
-
-RayAddress = Annotated[str | None, Option(bare="auto", metavar="ADDRESS", check=ray_address)]
-"""Type of the option `--ray`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from physai.sdk.cli.verb import AsJson, Option, verb
 from physai.train.api.training import resolve_config, train, train_seeds
 
 if TYPE_CHECKING:
-    from physai.train.api.running import TrainingRun
+    from physai.train.runners.session import TrainingRun
 
 
 @verb(train, summary="train a policy for a task")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.cluster.cli.generators import ray_address
+from physai.compute.ray.ray_address import ray_address
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.parameter import Option
 

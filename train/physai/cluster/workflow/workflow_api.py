@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from physai.cluster.cli.generators import RayAddress
+from physai.compute.ray.ray_address import RayAddress
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.parameter import Option
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.rlhf.collection.preference_api import (
+from physai.rlhf.finetune.preference_api import (
     answer_preferences,
     collect_preferences,
     fit_preferences,
@@ -22,7 +22,7 @@ from physai.sdk.cli.verb import AsJson, noun, verb
 
 if TYPE_CHECKING:
     from physai.rlhf.collection.collect import Collected
-    from physai.rlhf.collection.preference_api import FittedReward, SimulatedAnswers
+    from physai.rlhf.finetune.preference_api import FittedReward, SimulatedAnswers
     from physai.rlhf.finetune.scratch import ScratchOutcome
 
 

@@ -11,12 +11,10 @@ from pathlib import Path
 from physai.sdk.base.terminal import printable
 from physai.sdk.cli.main import ended, exit_code
 from physai.train.api.options import TrainOptions
+from physai.train.api.ranks import ERROR_FILE, RESULT_FILE
 from physai.train.api.running import train_with
 from physai.train.collectors.distributed import PeerLostError
 from physai.train.runners.launch import LOST
-
-ERROR_FILE = "error.txt"
-RESULT_FILE = "result.json"
 
 
 def main(options: str, folder: Path | None = None) -> int:

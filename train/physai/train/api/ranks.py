@@ -4,7 +4,6 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,9 +13,10 @@ from physai.train.api.resolution import resolved
 from physai.train.collectors.devices import choose_device
 from physai.train.collectors.distributed import MAX_LOCAL_RANKS, started
 from physai.train.runners.launch import launch
+from physai.train.runners.session import TrainingRun
 
-if TYPE_CHECKING:
-    from physai.train.api.running import TrainingRun
+ERROR_FILE = "error.txt"
+RESULT_FILE = "result.json"
 
 
 def require_one_learner(generators: RolloutPool | None, ranks: int) -> None:
@@ -51,7 +51,7 @@ def starts_ranks(gpus: int | None) -> bool:
     return ranks is None and gpus > 1
 
 
-def train_as_ranks(options: TrainOptions) -> "TrainingRun":
+def train_as_ranks(options: TrainOptions) -> TrainingRun:
     """Train in `options.gpus` processes and return what the first one returned.
 
     Raises:
@@ -59,9 +59,6 @@ def train_as_ranks(options: TrainOptions) -> "TrainingRun":
         RanksError: a process failed.
         KeyboardInterrupt: a signal ended the processes before they had a result.
     """
-    from physai.train.api import process
-    from physai.train.api.running import TrainingRun
-
     gpus = options.gpus or 1
     require_one_learner(options.generators, gpus)
     # Errors in the options are reported before any process starts.
@@ -77,7 +74,7 @@ def train_as_ranks(options: TrainOptions) -> "TrainingRun":
     with tempfile.TemporaryDirectory(prefix="physai-ranks-") as folder:
         words = ["-m", "physai.train.api.process", json.dumps(document), folder]
         code = launch([sys.executable, *words], gpus, run=run.folder)
-        error, result = Path(folder) / process.ERROR_FILE, Path(folder) / process.RESULT_FILE
+        error, result = Path(folder) / ERROR_FILE, Path(folder) / RESULT_FILE
         if code and error.exists():
             raise PhysaiError(error.read_text())
         if not result.exists():

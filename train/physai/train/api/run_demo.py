@@ -18,8 +18,7 @@ from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.base.extras import DISTRIBUTION
 from physai.sdk.base.file_names import POLICY_FILE
 from physai.sdk.cli.parameter import Option
-from physai.train.api.demo_drive import drive
-from physai.train.cli.verb import verb_command
+from physai.train.api.demo_drive import drive, verb_command
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import Verdict

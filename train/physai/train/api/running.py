@@ -1,11 +1,8 @@
 """A training run from its options, in this process or as several ranks."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,31 +18,13 @@ from physai.train.runners import session
 from physai.train.runners.imitation.teacher import imitate_file
 from physai.train.runners.initial_weights import load_initial_weights
 from physai.train.runners.runner import Trainer, check_settings, learner_threads
-from physai.train.runners.session import TrainingOutcome
+from physai.train.runners.session import TrainingRun
 from physai.train.runs.run_config import begin_run, begin_session, training_alone
 from physai.train.settings.config import TrainConfig
 
 logger = logging.getLogger(__name__)
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRun(TrainingOutcome):
-    """Result of a run, and its folder."""
-
-    run: Path
-    """Run folder."""
-    contract: str
-    """Fingerprint of the task's contract."""
-    task: str
-    """Name of the task, or path of its file."""
-    leads: bool = True
-    """Whether this process is the first of several ranks, which writes the run folder."""
-    diverged_episodes: int = 0
-    """Episodes that ended because the physics diverged."""
-    totals: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Work of the generators in this session."""
 
 
 def train_with(options: TrainOptions, *, say: Say | None = None) -> TrainingRun:

@@ -10,7 +10,8 @@ from typing import Literal
 from physai.sdk.base.errors import CheckpointError, PhysaiError
 from physai.train.api.options import TrainOptions, default_folder
 from physai.train.api.resolution import configured
-from physai.train.api.running import TrainingRun, train_with
+from physai.train.api.running import train_with
+from physai.train.runners.session import TrainingRun
 from physai.train.runs.run_config import CHECKPOINT_FILE, load_config
 from physai.train.runs.summary import load_outcome
 from physai.train.settings.config import TrainConfig

@@ -10,8 +10,8 @@ from physai.sdk.cli.parameter import Option
 
 if TYPE_CHECKING:
     from physai.train.api.options import RolloutPool
-    from physai.train.api.running import TrainingRun
     from physai.train.api.seeds import SeedRuns
+    from physai.train.runners.session import TrainingRun
     from physai.train.settings.config import TrainConfig
 
 Say = Callable[[str], None]

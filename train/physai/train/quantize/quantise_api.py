@@ -70,13 +70,13 @@ def quantise(
     from physai.train.quantize.paired_evaluation import PairedEvaluation
     from physai.train.quantize.quantize import quantise_policy, read_original
     from physai.train.quantize.states import record_states
-    from physai.train.runs.run_config import text_of
     from physai.twin.model.twin import load_twin, nominal_twin
 
     tell: Callable[[str, float], None] = progress or (lambda step, share: None)
     playing, quantising, comparing = (partial(tell, step) for step in STEPS)
     path = find_policy(Path(policy))
-    loaded = find_origin(path, task=text_of(task), robot=text_of(model)).load()
+    named = {"task": None if task is None else str(task), "robot": None if model is None else str(model)}
+    loaded = find_origin(path, **named).load()
     chosen = nominal_twin(loaded.robot) if twin is None else load_twin(Path(twin))
     original = read_original(path)
     try_policy(original.data, source=str(path))

@@ -12,7 +12,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.parameter import Option
 
 if TYPE_CHECKING:
-    from physai.cluster.generators.estimate import Costs, Node, Plan
+    from physai.cluster.planning.estimate import Costs, Node, Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def plan_generators(
     """
     import torch
 
-    from physai.cluster.generators.estimate import Node, measure, plan, read_nodes
+    from physai.cluster.planning.estimate import Node, measure, plan, read_nodes
     from physai.sim.policies.resolve import named_source
     from physai.train.settings.config import with_options
     from physai.train.settings.presets import settings_of
