@@ -23,7 +23,7 @@ _METAVARS: dict[Any, str] = {Path: "FILE", int: "N"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """What the type of a parameter does not say about its place on the command line; stands in `Annotated`."""
+    """Place of a parameter on the command line, as far as its type does not say it; stands in `Annotated`."""
 
     flags: tuple[str, ...] = ()
     """Flags, such as `-o`; the long one is made from the parameter's name unless one is here."""
@@ -137,6 +137,9 @@ class Parameter:
             settings |= {"nargs": "?", "const": self.option.bare}
         elif self.name not in self.flags and not self.required:
             settings["nargs"] = "?"
+            if self.kind is Path:
+                # argparse converts the default of a word, too, and then takes SUPPRESS for a value.
+                settings["type"] = _path_or_suppressed
         return settings
 
     def _metavar(self) -> str:
@@ -183,6 +186,10 @@ def parameters_of(function: Callable[..., Any], texts: Mapping[str, str], *, ski
         )
         for parameter, kind in found
     }
+
+
+def _path_or_suppressed(word: str) -> Path | str:
+    return word if word == argparse.SUPPRESS else Path(word)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -207,3 +207,22 @@ def test_words_that_follow_may_look_like_options() -> None:
 
     assert run(passed, "a", "--b", "-c") == 0
     assert SEEN["words"] == ("a", "--b", "-c")
+
+
+def test_a_path_as_a_word_may_be_left_out() -> None:
+    SEEN["file"] = None
+
+    @verb(summary="open a file")
+    def opened(file: Annotated[Path | None, Option(word=True)] = None) -> int:
+        """Open a file.
+
+        Args:
+            file: the file.
+        """
+        SEEN.update(file=file)
+        return 0
+
+    assert run(opened) == 0
+    assert SEEN["file"] is None
+    assert run(opened, "a.txt") == 0
+    assert SEEN["file"] == Path("a.txt")
