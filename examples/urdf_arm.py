@@ -23,7 +23,7 @@ def main(urdf: Path, folder: Path, iterations: int | None) -> None:
     robot = str(folder / "robot")
     config = preset_for("reach")
     outcome = train(
-        "reach", folder / "run", robot=robot, config=replace(config, iterations=iterations or config.iterations)
+        "reach", folder / "run", model=robot, config=replace(config, iterations=iterations or config.iterations)
     )
     report = export(folder / "run")
     file = Path(report.folder) / "policy.onnx"

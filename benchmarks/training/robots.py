@@ -82,7 +82,7 @@ def _reach(folder: Path, options: BenchmarkOptions, report: ProgressCallback) ->
             continue
         with tempfile.TemporaryDirectory() as place:
             import_robot(file, Path(place) / name)
-            robot = ("--robot", f"{place}/{name}/")
+            robot = ("--model", f"{place}/{name}/")
             seconds, share = solve(
                 "reach", 0, quick=options.quick, threshold=0.0, budget_s=options.seconds or REACH_S, arguments=robot
             )

@@ -22,9 +22,10 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.signing.trust_file import SignedTrust
-from physai.train.cli import demo_drive
-from physai.train.cli.demo import INSTALL_TRIES, install_eventually, print_summary
-from physai.train.cli.demo_drive import drive, driven_text
+from physai.train.api import demo_drive
+from physai.train.api.demo_drive import drive, driven_text
+from physai.train.api.run_demo import INSTALL_TRIES, install_eventually
+from physai.train.cli.demo import print_summary
 
 TASK = "cartpole-swingup"
 MOST_TRIES = 8

@@ -134,11 +134,11 @@ def test_episodes_of_many_worlds_are_judged_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--user-reward", "mine.py"], "--user-reward mine.py: expected TASK=FILE, as ur10e-reach=mine.py"),
-        (["--user-reward", "cartpole=mine.py"], "no task named 'cartpole'"),
-        (["--user-reward", "cartpole-swingup=none.py"], "none.py: No such file or directory; give a Python file"),
-        (["--user-reward", "cartpole-swingup=mine.py"], "mine.py, line 1: ZeroDivisionError"),
-        (["--user-reward", "cartpole-swingup=mine.py", "--reward-without", "seccomp"], "seccomp"),
+        (["--reward", "mine.py"], "--reward mine.py: expected TASK=FILE, as ur10e-reach=mine.py"),
+        (["--reward", "cartpole=mine.py"], "no task named 'cartpole'"),
+        (["--reward", "cartpole-swingup=none.py"], "none.py: No such file or directory; give a Python file"),
+        (["--reward", "cartpole-swingup=mine.py"], "mine.py, line 1: ZeroDivisionError"),
+        (["--reward", "cartpole-swingup=mine.py", "--reward-without", "seccomp"], "seccomp"),
     ],
 )
 def test_a_service_does_not_start_with_what_is_no_reward(

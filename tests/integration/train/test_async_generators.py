@@ -23,7 +23,7 @@ from physai.cluster.placement.world_split import equal_shares
 from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
 from physai.sim.tasks.registry import load_task
-from physai.train.cli.verb import verb_command
+from physai.train.api.demo_drive import verb_command
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from physai.train.runners.runner import Trainer
 from physai.train.runs.run_config import RunTaskSource, load_config

@@ -122,7 +122,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
     out = ["--out", str(tmp_path / "run")]
     for options, words in (
         (["--ray"], "--ray auto is for generators; add --generators K"),
-        (["--generators", "2", "--gpus", "2"], "--generators 2 work for one process that learns, not for 2"),
+        (["--generators", "2", "--gpus", "2"], "--generators work for one process that learns, not for 2"),
         (["--generators", "9"], "--generators 9, but 40 worlds are 2 blocks of 16"),
         (["--generators", "2", "--set", "overlap=true"], "overlap is true; start the run with --set overlap=false"),
         (

@@ -17,7 +17,7 @@ from tests.support.ray_nodes import ray_nodes
 from physai.compute.ray import cluster
 from physai.compute.ray.cluster import ClusterError, connected
 from physai.sdk.cli.main import main
-from physai.train.cli.verb import verb_command
+from physai.train.api.demo_drive import verb_command
 
 
 def refusal(run: Path, address: str, environment: dict[str, str]) -> str:

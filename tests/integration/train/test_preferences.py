@@ -74,7 +74,7 @@ def test_answers_come_from_the_taste(database: Path) -> None:
 def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy, path = tmp_path / "copy.db", tmp_path / "mine.py"
     sqlite3.connect(database).execute("VACUUM INTO ?", [str(copy)])
-    answer = ["preferences", "answer", str(copy), "--simulated", "perfect", "--reward", str(path)]
+    answer = ["preferences", "answer", str(copy), "--simulated", "perfect", "--reward-file", str(path)]
     sources = (
         "def reward(steps):\n    return -steps['terms.command_size']\n",
         "def rubric(episode):\n    assert episode['qpos'].shape == (25, 2)\n    return episode['qpos'][-1, 0]\n",
@@ -105,13 +105,13 @@ def test_a_file_says_what_a_teacher_likes(database: Path, tmp_path: Path, capsys
 def test_a_file_that_fails_answers_nothing(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def reward(steps):\n    return steps['speed']\n")
-    answer = ["preferences", "answer", str(database), "--simulated", "perfect", "--reward", str(path)]
+    answer = ["preferences", "answer", str(database), "--simulated", "perfect", "--reward-file", str(path)]
     store = PreferenceStore(database)
     before = len(store.answers())
     assert main(answer) == 2
     assert capsys.readouterr().err.endswith(f"{path}, line 2: KeyError: 'speed'\n")
     assert main([*answer, "--taste", "command_size=-1"]) == 2
-    assert f"--reward {path} and --taste command_size=-1 both say what is liked" in capsys.readouterr().err
+    assert f"--reward-file {path} and --taste command_size=-1 both say what is liked" in capsys.readouterr().err
     assert len(store.answers()) == before
     store.close()
 
@@ -258,7 +258,7 @@ def test_a_signal_ends_training_by_preferences_alone(
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Curve, "write", signalled)
-    words = ["preferences", "train", "cartpole-swingup", "--teacher", "perfect", "--out", str(tmp_path / "run")]
+    words = ["preferences", "train", "cartpole-swingup", "--simulated", "perfect", "--out", str(tmp_path / "run")]
     assert main([*words, "--labels", "12", "--iterations", "3", "--num-envs", "16", "--json"]) == 130
     outcome = json.loads(capsys.readouterr().out)
     assert (outcome["interrupted"], outcome["iterations"], outcome["labels"]) == (True, 1, 12)
@@ -267,7 +267,7 @@ def test_a_signal_ends_training_by_preferences_alone(
 @pytest.mark.slow
 def test_training_by_preferences_asks_as_often_as_it_may(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    words = ["preferences", "train", "cartpole-swingup", "--teacher", "noisy", "--labels", "24", "--num-envs", "16"]
+    words = ["preferences", "train", "cartpole-swingup", "--simulated", "noisy", "--labels", "24", "--num-envs", "16"]
     assert main([*words, "--iterations", "3", "--out", str(out), "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["labels"] == 24
@@ -293,7 +293,7 @@ def test_a_run_by_preferences_that_was_cut_off_is_not_continued_with_the_tasks_r
 
     monkeypatch.setattr(Curve, "write", cut_off)
     out = tmp_path / "run"
-    words = ["preferences", "train", "cartpole-swingup", "--teacher", "perfect", "--labels", "24", "--num-envs", "16"]
+    words = ["preferences", "train", "cartpole-swingup", "--simulated", "perfect", "--labels", "24", "--num-envs", "16"]
     with suppress(KeyboardInterrupt):
         main([*words, "--iterations", "3", "--out", str(out)])
     assert (out / "checkpoint.pt").is_file()

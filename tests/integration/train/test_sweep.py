@@ -105,7 +105,7 @@ def test_trials_are_runs_that_survive_kills_and_stop_early_and_are_not_run_again
     assert main(["runs", "sweep", "cartpole-swingup", "--over", over, "--out", str(out), *OPTIONS]) == 0
     killed.join()
     log = (out / "logs" / f"{first.name}.log").read_text()
-    assert re.findall(r"^physai train (--resume|)", log, re.MULTILINE) == ["", "--resume"]
+    assert re.findall(r'^physai train .*"(out|resume)": ', log, re.MULTILINE) == ["out", "resume"]
     assert weights(first) == weights(by_hand(tmp_path, rates[0], 100))
     state = {"format_version": 1, "stopped": {second.name: float(RUNG)}, "failed": {}}
     assert json.loads((out / "state.json").read_text()) == state
@@ -197,10 +197,10 @@ def test_a_continued_sweep_runs_the_file_that_was_named_and_compared(
     sweep = stopped_sweep(tmp_path / "sweep", base)
     found: list[str] = []
 
-    def note(folder: SweepFolder, words: Any, **_: Any) -> bool:
+    def note(folder: SweepFolder, options: Any, **_: Any) -> bool:
         for trial in folder.trials:
             assert isinstance(trial, SweepTrial)
-            found.extend(word for half in words(trial) for word in half if word.endswith(".py"))
+            found.extend(one.task for one in options(trial))
         return True
 
     monkeypatch.setattr("physai.cluster.sweep.tuner.run_trials", note)

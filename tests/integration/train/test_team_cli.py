@@ -17,7 +17,7 @@ from physai.rlhf.finetune.finetune import FinetuneSettings, finetune
 from physai.sdk.base.errors import TaskError
 from physai.sdk.cli.main import main
 from physai.sim import load_team
-from physai.train.cli.verb import verb_command
+from physai.train.api.demo_drive import verb_command
 from physai.train.runners.checkpoint import read_checkpoint, read_state
 from physai.train.runners.reporting import CsvSink
 from physai.train.runs.summary import find_runs, load_summary
@@ -83,7 +83,7 @@ def test_the_folder_is_evaluated_as_a_team_and_each_robot_alone(
         (["--resume", "x"], "x does not hold the runs of a team"),
         (["--init-from", "x"], "--init-from is for one robot"),
         (["--seeds", "0..2"], "--seeds is for one robot"),
-        (["--robot", "ur10e"], "--robot is for one robot"),
+        (["--model", "ur10e"], "--model is for one robot"),
         (["--engine", "warp"], "learns on the CPU with engine mujoco only"),
         (["--device", "cuda:0"], "learns on the CPU with engine mujoco only"),
         (["--deterministic"], "--deterministic is for one robot"),
@@ -220,7 +220,7 @@ def test_fine_tuning_names_the_runs_of_a_team(folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "words",
-    [["imitate", NAME, "--teacher", "x"], ["preferences", "train", NAME, "--teacher", "perfect"]],
+    [["imitate", NAME, "--teacher", "x"], ["preferences", "train", NAME, "--simulated", "perfect"]],
 )
 def test_verbs_for_one_robot_say_that_a_team_is_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2

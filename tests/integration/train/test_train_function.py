@@ -1,13 +1,14 @@
 """`physai.train.train` does from Python what `physai train` does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from physai.cluster import Generators
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
-from physai.train import TrainConfig, TrainingRun, export, train
+from physai.train import TrainConfig, TrainingRun, export, train, train_seeds
 from physai.train.runs.run_config import load_config
 
 TASK = "cartpole-swingup"
@@ -76,6 +77,27 @@ def test_settings_go_over_a_configuration(tmp_path: Path) -> None:
     assert (kept.iterations, kept.learning_rate, kept.num_envs) == (1, 1e-3, 16)
 
 
+@pytest.mark.slow
+def test_ranks_give_their_result_to_the_process_that_started_them(tmp_path: Path) -> None:
+    config = TrainConfig(num_envs=16, horizon=8, minibatches=1, hidden=(8,), iterations=2, num_threads=1)
+    run = train(TASK, tmp_path / "run", config=config, device="cpu", gpus=2)
+    assert (run.run, run.task, run.iterations, run.env_steps) == (tmp_path / "run", TASK, 2, 2 * 2 * 16 * 8)
+    assert load_config(tmp_path / "run")[1] == config
+    with pytest.raises(PhysaiError, match=r"missing\.onnx"):
+        train(TASK, tmp_path / "taught", config=config, device="cpu", gpus=2, teacher=tmp_path / "missing.onnx")
+
+
+def test_seeds_are_runs_that_are_not_repeated(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"settings": SMALL, "iterations": 1}
+    said: list[str] = []
+    first = train_seeds([3, 1], TASK, tmp_path, **options)
+    assert [run.run for run in first.runs] == [tmp_path / "seed-3", tmp_path / "seed-1"]
+    assert not first.interrupted
+    second = train_seeds("0..1", TASK, tmp_path, **options, say=said.append)
+    assert [run.run for run in second.runs] == [tmp_path / "seed-0"]
+    assert f"{tmp_path / 'seed-1'} has ended" in said
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -84,7 +106,7 @@ def test_settings_go_over_a_configuration(tmp_path: Path) -> None:
         ({"generators": Generators(0)}, "0"),
         ({"settings": {"learning_rat": 1}}, "learning_rat"),
         ({"preset": "none such"}, "none such"),
-        ({"robot": "nothing.xml"}, "nothing.xml"),
+        ({"model": "nothing.xml"}, "nothing.xml"),
         ({"device": "tpu"}, "tpu"),
         ({"engine": "bullet"}, "bullet"),
     ],

@@ -9,7 +9,49 @@ from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from physai.cluster.generators.launch import Generators as Generators
+    from physai.cluster.placement.placement import Placement as Placement
+    from physai.cluster.placement.placement import read_placement as read_placement
+    from physai.cluster.planning.estimate import Costs as Costs
+    from physai.cluster.planning.estimate import Node as Node
+    from physai.cluster.planning.estimate import Plan as Plan
+    from physai.cluster.planning.plan_generators import GeneratorPlan as GeneratorPlan
+    from physai.cluster.planning.plan_generators import plan_generators as plan_generators
+    from physai.cluster.sweep.folder import SweepFolder as SweepFolder
+    from physai.cluster.sweep.results import PointResult as PointResult
+    from physai.cluster.sweep.results import TrialResult as TrialResult
+    from physai.cluster.sweep.run_sweep import SweepOutcome as SweepOutcome
+    from physai.cluster.sweep.run_sweep import run_sweep as run_sweep
+    from physai.cluster.workflow.lint import LintFinding as LintFinding
+    from physai.cluster.workflow.model import Workflow as Workflow
+    from physai.cluster.workflow.runner import StageReport as StageReport
+    from physai.cluster.workflow.workflow_api import CheckedWorkflow as CheckedWorkflow
+    from physai.cluster.workflow.workflow_api import WorkflowOutcome as WorkflowOutcome
+    from physai.cluster.workflow.workflow_api import emit_workflow as emit_workflow
+    from physai.cluster.workflow.workflow_api import lint_workflow as lint_workflow
+    from physai.cluster.workflow.workflow_api import run_workflow as run_workflow
 
-__all__ = ["Generators"]
+__all__ = [
+    "CheckedWorkflow",
+    "Costs",
+    "GeneratorPlan",
+    "Generators",
+    "LintFinding",
+    "Node",
+    "Placement",
+    "Plan",
+    "PointResult",
+    "StageReport",
+    "SweepFolder",
+    "SweepOutcome",
+    "TrialResult",
+    "Workflow",
+    "WorkflowOutcome",
+    "emit_workflow",
+    "lint_workflow",
+    "plan_generators",
+    "read_placement",
+    "run_sweep",
+    "run_workflow",
+]
 
 __getattr__ = lazy_exports(__name__)

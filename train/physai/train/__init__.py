@@ -13,30 +13,62 @@ if TYPE_CHECKING:
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
     from physai.train.api.exporting import export as export
     from physai.train.api.options import RolloutPool as RolloutPool
-    from physai.train.api.training import TrainingRun as TrainingRun
+    from physai.train.api.run_demo import run_demo as run_demo
+    from physai.train.api.seeds import SeedRuns as SeedRuns
+    from physai.train.api.team_training import TeamRun as TeamRun
+    from physai.train.api.team_training import train_team as train_team
+    from physai.train.api.training import resolve_config as resolve_config
     from physai.train.api.training import train as train
+    from physai.train.api.training import train_seeds as train_seeds
+    from physai.train.api.warming import WarmUp as WarmUp
+    from physai.train.api.warming import warm_up as warm_up
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.export import export_policy as export_policy
     from physai.train.onnx_export.wrapped import wrap as wrap
+    from physai.train.quantize.quantise_api import quantise as quantise
+    from physai.train.quantize.quantize import QuantiseReport as QuantiseReport
+    from physai.train.runners.runner import IterationStats as IterationStats
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
+    from physai.train.runners.session import TrainingRun as TrainingRun
+    from physai.train.runs.run_list import RunGroup as RunGroup
+    from physai.train.runs.run_list import compare_runs as compare_runs
+    from physai.train.runs.run_list import list_runs as list_runs
+    from physai.train.runs.run_list import plot_runs as plot_runs
+    from physai.train.runs.summary import RunSummary as RunSummary
     from physai.train.settings.config import TrainConfig as TrainConfig
     from physai.train.settings.presets import preset_for as preset_for
     from physai.train.teams.trainer import TeamTrainer as TeamTrainer
 
 __all__ = [
     "ExportReport",
+    "IterationStats",
+    "QuantiseReport",
     "RolloutPool",
+    "RunGroup",
+    "RunSummary",
+    "SeedRuns",
     "TaskEnv",
     "TaskVectorEnv",
     "TeamParallelEnv",
+    "TeamRun",
     "TeamTrainer",
     "TrainConfig",
     "TrainingOutcome",
     "TrainingRun",
+    "WarmUp",
+    "compare_runs",
     "export",
     "export_policy",
+    "list_runs",
+    "plot_runs",
     "preset_for",
+    "quantise",
+    "resolve_config",
+    "run_demo",
     "train",
+    "train_seeds",
+    "train_team",
+    "warm_up",
     "wrap",
 ]
 

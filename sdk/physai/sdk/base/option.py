@@ -1,6 +1,8 @@
 """Remarks on parameters of public functions, from which the command line makes options."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,5 +27,11 @@ class Option:
     choices: tuple[str, ...] | None = None
     flatten: bool = False
     """The parameter is a dataclass, whose fields become options."""
+    lone: str | None = None
+    """Key of a mapping that may be given without a value."""
+    rest: bool = False
+    """A sequence takes all words that follow, options too."""
+    check: Callable[[str], Any] | None = None
+    """Makes the value of a word; raises PhysaiError for a word that it refuses."""
     hidden: bool = False
     """The command line does not have the parameter."""

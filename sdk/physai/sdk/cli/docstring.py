@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Examples?|Attributes):$")
 _ENTRY = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*)$")
@@ -47,7 +47,8 @@ def help_text(text: str, default: object, flags: Mapping[str, str]) -> str:
     text, replaced = _NONE_FOR.subn(r" (default: \1)", text)
     shown = default is not None and not isinstance(default, bool) and default not in ("", ())
     if shown and not replaced and "default" not in text:
-        text += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
+        words: tuple[object, ...] = cast("tuple[object, ...]", default) if isinstance(default, tuple) else (default,)
+        text += f" (default: {' '.join(f'{word:g}' if isinstance(word, float) else str(word) for word in words)})"
     return text.strip().replace("%", "%%")
 
 

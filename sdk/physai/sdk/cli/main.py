@@ -8,6 +8,7 @@ import os
 import reprlib
 import signal
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 
 from physai.sdk.base.errors import PhysaiError
@@ -23,11 +24,15 @@ _ABOUT = "Carries a robot policy from training, through a digital twin, onto the
 def main(argv: list[str] | None = None) -> int:
     """Runs `physai` with the arguments and returns its exit code; None: `sys.argv`, as this process's command."""
     code = _outcome(argv)
-    if argv is None:
-        # The interpreter's tear-down ends what libraries started; another Ctrl-C would cut it short with a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if ends_abruptly():
-            leave(code)
+    return ended(code) if argv is None else code
+
+
+def ended(code: int) -> int:
+    """Prepare the end of this process, and return the exit code."""
+    # The interpreter's tear-down ends what libraries started; another Ctrl-C would cut it short with a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if ends_abruptly():
+        leave(code)
     return code
 
 
@@ -39,11 +44,23 @@ def _outcome(argv: list[str] | None) -> int:
     # Processes started with -m, -c or by multiprocessing import from the working folder first, which may be a run, a
     # robot or a download of somebody else's: `numpy.py` in it would be run.
     os.environ["PYTHONSAFEPATH"] = "1"
+    return exit_code(lambda: _dispatch(_without_ros(sys.argv[1:] if argv is None else argv)))
+
+
+def exit_code(run: Callable[[], int], *, refuse: Callable[[str], int] | None = None) -> int:
+    """Run a command and return its exit code, or the one that stands for its error.
+
+    Args:
+        run: the command.
+        refuse: takes the text of an error that the user can mend, and returns the exit code. None to print the text on
+            stderr and return 2.
+    """
+    refuse = refuse or _refuse
     try:
-        code = _dispatch(_without_ros(sys.argv[1:] if argv is None else argv))
+        code = run()
         sys.stdout.flush()
     except PhysaiError as error:
-        return _refuse(str(error))
+        return refuse(str(error))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -52,14 +69,14 @@ def _outcome(argv: list[str] | None) -> int:
         return 141
     except OSError as error:
         # A full disk or a lost mount can fail any write; files that are written atomically stay intact.
-        return _refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+        return refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except MemoryError as error:
-        return _refuse(f"not enough memory{f': {error}' if str(error) else ''}; ask for less at once")
+        return refuse(f"not enough memory{f': {error}' if str(error) else ''}; ask for less at once")
     except RuntimeError as error:
         # MuJoCo refuses an unknown back end when it is imported.
         if "MUJOCO_GL" not in str(error):
             raise
-        return _refuse(f"{error}; use egl, osmesa or glfw, or unset it")
+        return refuse(f"{error}; use egl, osmesa or glfw, or unset it")
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
     return code

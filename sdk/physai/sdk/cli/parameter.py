@@ -65,7 +65,7 @@ class Parameter:
             return self.kind(**{field.name: field.value(given) for field in self.fields if field.is_given(given)})
         value = given[self.name]
         if self.pairs:
-            return key_values(value, self.flags[self.name])
+            return key_values(value, self.flags[self.name], lone=self.option.lone)
         return tuple(value) if self.many else value
 
     def add_to(self, parser: argparse.ArgumentParser, groups: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Parameter:
         if typing.get_origin(self.kind) is Literal:
             settings["choices"] = typing.get_args(self.kind)
         else:
-            settings["type"] = self.kind
+            settings["type"] = self.option.check or self.kind
             settings["metavar"] = self._metavar()
         if self.option.choices is not None:
             settings["choices"] = self.option.choices
@@ -106,6 +106,8 @@ class Parameter:
             settings["metavar"] = self.option.metavar
         if self.pairs or self.option.repeat:
             settings["action"] = "append"
+        elif self.option.rest:
+            settings["nargs"] = argparse.REMAINDER
         elif self.many:
             settings["nargs"] = "+" if self.name in self.flags or self.required else "*"
         elif self.option.bare is not None:

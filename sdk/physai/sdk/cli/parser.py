@@ -95,8 +95,13 @@ def _whole_number(text: str) -> int:
     raise argparse.ArgumentTypeError(f"expected a whole number of at most 64 bits, got {reprlib.repr(text)}")
 
 
-def key_values(words: Iterable[str], option: str) -> dict[str, str]:
+def key_values(words: Iterable[str], option: str, *, lone: str | None = None) -> dict[str, str]:
     """Values by key of a repeatable KEY=VALUE option; the last value of a key wins.
+
+    Args:
+        words: values of the option.
+        option: its flag, for messages.
+        lone: key that may be given without a value, which is then empty.
 
     Raises:
         PhysaiError: a word has no key or no equals sign.
@@ -104,7 +109,7 @@ def key_values(words: Iterable[str], option: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for word in words:
         key, sign, value = word.partition("=")
-        if not (key and sign):
+        if not (key and sign) and word != lone:
             raise PhysaiError(f"{option} takes KEY=VALUE, got {word!r}")
         values[key] = value
     return values

@@ -107,23 +107,20 @@ class _Noun:
         """Adds a parser per action."""
         if isinstance(parser, Parser):
             parser.renamed_words.update(self.old_names)
-        if self.default is not None:
-            parser.add_subparsers(dest="action", metavar="ACTION")
-            parser.set_defaults(**{RUN: self.actions[self.default].run})
         for name, command in self.actions.items():
-            add_action(parser, name, command)
+            add_action(parser, name, command, required=self.default is None)
 
     def run(self, namespace: argparse.Namespace) -> int:
         """Runs the action that was chosen."""
-        action: Callable[[argparse.Namespace], int] = getattr(namespace, RUN)
-        return action(namespace)
+        action: Callable[[argparse.Namespace], int] | None = getattr(namespace, RUN, None)
+        return self.actions[str(self.default)].run(argparse.Namespace()) if action is None else action(namespace)
 
 
-def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand) -> None:
-    """Adds a verb to the parser of its noun."""
+def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand, *, required: bool = True) -> None:
+    """Adds a verb to the parser of its noun; `required` says whether a verb must be named."""
     group: Any = argparse._SubParsersAction  # pyright: ignore[reportPrivateUsage]
     existing: Any = next((one for one in parser._actions if isinstance(one, group)), None)  # pyright: ignore[reportPrivateUsage]
-    actions = existing or parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = existing or parser.add_subparsers(dest="action", required=required, metavar="ACTION")
     summary = command.summary
     child = actions.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
     command.add_arguments(child)
@@ -142,7 +139,7 @@ def noun(
     Args:
         summary: one line for the list of nouns, without a period.
         actions: verbs by name.
-        default: the verb without a word; None if one is required.
+        default: verb that runs, without options, if none is named; None if one is required.
         old_names: names of verbs by the names they had in the last version, which still work.
     """
     made = _Noun(actions=actions, default=default, old_names=old_names or {})

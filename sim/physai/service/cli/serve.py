@@ -15,15 +15,15 @@ from physai.service.serving.serve_data import serve
 def command(
     call: Callable[..., None],
     *,
-    user_reward: Annotated[Sequence[str], Option(repeat=True, old=("--reward",), metavar="TASK=FILE")] = (),
+    reward: Annotated[Sequence[str], Option(repeat=True, metavar="TASK=FILE")] = (),
 ) -> int:
     """Serve until Ctrl-C.
 
     Args:
-        user_reward: Python file whose reward(steps) or rubric(episode) replaces the task's reward for OpenEnv's
+        reward: Python file whose reward(steps) or rubric(episode) replaces the task's reward for OpenEnv's
             clients; it runs in a sandbox; may be given once per task.
     """
-    call(rewards=_files(user_reward), say=_say)
+    call(rewards=_files(reward), say=_say)
     return 0
 
 
@@ -37,8 +37,8 @@ def _files(given: Sequence[str]) -> dict[str, str]:
     for words in given:
         task, _, file = words.partition("=")
         if not file:
-            raise PhysaiError(f"--user-reward {words}: expected TASK=FILE, as ur10e-reach=mine.py")
+            raise PhysaiError(f"--reward {words}: expected TASK=FILE, as ur10e-reach=mine.py")
         if task in files:
-            raise PhysaiError(f"--user-reward {words}: {task} has a reward already; give one file per task")
+            raise PhysaiError(f"--reward {words}: {task} has a reward already; give one file per task")
         files[task] = file
     return files

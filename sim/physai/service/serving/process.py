@@ -51,7 +51,7 @@ class ServiceProcess:
         self._command += ["--db", database] if database else []
         self._command += ["--ray", ray] if ray else []
         self._command += ["--preferences", str(preferences)] if preferences else []
-        self._command += [f"--user-reward={task}={file}" for task, file in (rewards or {}).items()]
+        self._command += [f"--reward={task}={file}" for task, file in (rewards or {}).items()]
 
     def start(self) -> None:
         """Starts the service and waits until it answers.

@@ -334,7 +334,7 @@ class TestRefusal:
         ("option", "expected"),
         [
             ("learning_rat=1", "did you mean learning_rate"),
-            ("clip", "--set clip: expected key=value"),
+            ("clip", "--set takes KEY=VALUE, got 'clip'"),
             ("clip=nan", "clip must be a positive number up to 1e+09, got nan"),
             ("horizon=soon", "option horizon=soon: expected int"),
         ],

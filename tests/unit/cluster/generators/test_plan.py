@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.cluster.generators.estimate import WORTH, Costs, Node, fewest, plan, read_nodes
 from physai.cluster.placement.placement import ClusterNode, Placement, PlacementGroup, read_placement, seats
+from physai.cluster.planning.estimate import WORTH, Costs, Node, fewest, plan, read_nodes
 from physai.compute.ray.cluster import ClusterError
 from physai.sdk.cli.main import main
 

@@ -33,6 +33,12 @@ class Oven:
     gas: bool = False
 
 
+def _door(word: str) -> str:
+    if word not in ("open", "shut"):
+        raise PhysaiError(f"{word!r} is no state of a door")
+    return word
+
+
 def bake(
     cake: str,
     layers: Sequence[str],
@@ -43,13 +49,14 @@ def bake(
     rest_s: float | None = None,
     eggs: int = 3,
     sweet: bool = True,
-    set: Annotated[Mapping[str, str] | None, Option(metavar="NAME=AMOUNT")] = None,
+    set: Annotated[Mapping[str, str] | None, Option(metavar="NAME=AMOUNT", lone="help")] = None,
     guests: Annotated[Sequence[str], Option(repeat=True)] = (),
     oven: Annotated[Oven, Option(flatten=True)] = Oven(),
     server: Annotated[str | None, Option(bare="auto")] = None,
     cold: Annotated[bool, Option(exclusive="heat")] = False,
     warm: Annotated[bool, Option(exclusive="heat")] = False,
     secret: Annotated[bool, Option(hidden=True)] = False,
+    oven_door: Annotated[str, Option(check=_door)] = "shut",
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Bake a cake.
@@ -66,6 +73,7 @@ def bake(
         set: amounts.
         guests: one guest.
         server: serve it there.
+        oven_door: state of the door.
         tell: receives progress.
     """
     if eggs < 0:
@@ -112,6 +120,12 @@ def test_each_kind_of_option_arrives() -> None:
     assert SEEN["server"] == "auto"
 
 
+def test_a_key_may_stand_alone() -> None:
+    run(bake_verb, "c", "l", "--set", "help", "--set", "b=2", "--oven-door", "open")
+    assert SEEN["set"] == {"help": "", "b": "2"}
+    assert SEEN["oven_door"] == "open"
+
+
 def test_old_spellings_work_and_name_the_new_one() -> None:
     with redirect_stderr(io.StringIO()) as told:
         run(bake_verb, "c", "l", "--output=y.json")
@@ -129,6 +143,7 @@ def test_old_spellings_work_and_name_the_new_one() -> None:
         (["c", "l", "--tell", "x"], "no option --tell"),
         (["c", "l", "--secret"], "no option --secret"),
         (["c", "l", "--set", "x"], "KEY=VALUE"),
+        (["c", "l", "--oven-door", "ajar"], "'ajar' is no state of a door"),
         (["c", "l", "--cold", "--warm"], "not allowed with"),
         (["c", "l", "--eggs", "-1"], "^--eggs is -1, with 450 K of --heat$"),
     ],
@@ -209,3 +224,55 @@ def serve_verb(
 def test_the_first_arm_counts_though_the_unions_are_equal() -> None:
     run(serve_verb, "./pie", "./pie")
     assert {"first": Path("pie"), "second": "./pie"} == SEEN
+
+
+def test_a_noun_may_have_a_verb_that_runs_without_its_name() -> None:
+    @verb(summary="list cakes")
+    def listed(cakes: Annotated[Sequence[str], Option(word=True)] = ("all",)) -> int:
+        """List cakes.
+
+        Args:
+            cakes: names.
+        """
+        SEEN.update(cakes=cakes)
+        return 5
+
+    kitchen = noun("cook", {"list": listed, "bake": bake_verb}, default="list")
+    assert run(kitchen) == 5
+    assert SEEN["cakes"] == ("all",)
+    assert run(kitchen, "list", "x", "y") == 5
+    assert SEEN["cakes"] == ("x", "y")
+
+
+def test_words_that_follow_may_look_like_options() -> None:
+    @verb(summary="pass words on")
+    def passed(words: Annotated[Sequence[str], Option(word=True, rest=True)] = ()) -> int:
+        """Pass words on.
+
+        Args:
+            words: words.
+        """
+        SEEN.update(words=words)
+        return 0
+
+    assert run(passed, "a", "--b", "-c") == 0
+    assert SEEN["words"] == ("a", "--b", "-c")
+
+
+def test_a_path_as_a_word_may_be_left_out() -> None:
+    SEEN["file"] = None
+
+    @verb(summary="open a file")
+    def opened(file: Annotated[Path | None, Option(word=True)] = None) -> int:
+        """Open a file.
+
+        Args:
+            file: the file.
+        """
+        SEEN.update(file=file)
+        return 0
+
+    assert run(opened) == 0
+    assert SEEN["file"] is None
+    assert run(opened, "a.txt") == 0
+    assert SEEN["file"] == Path("a.txt")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from physai.cluster.cli.seeds import parse_seeds
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
+from physai.train.api.seeds import parse_seeds
 
 
 @pytest.mark.parametrize(

@@ -1,86 +1,61 @@
 """`physai train TEAM`: several robots learn in one physics."""
 
-import argparse
+from __future__ import annotations
+
 import json
 import math
 import shlex
 import sys
-import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from physai.cluster.cli.settings import option_pairs
 from physai.sdk.base.errors import PhysaiError
+from physai.train.api.team_training import train_team
 
 if TYPE_CHECKING:
-    from physai.sim.teams.team import Team
     from physai.train.runners.runner import IterationStats
-    from physai.train.settings.config import TrainConfig
-    from physai.train.teams.train import Report
 
-_OF_ONE_ROBOT = (
-    "init_from",
-    "teacher",
-    "gpus",
-    "generators",
-    "placement",
-    "staleness",
-    "ray",
-    "robot",
-    "twin",
-    "preset",
-    "seeds",
-    "wandb",
-    "mlflow",
-)
+_OF_A_TEAM = ("out", "resume", "num_envs", "seed", "iterations", "time_budget_s", "config", "settings")
 _PRINT_EVERY_S = 10.0
 
 
-def is_team(name: str | None) -> bool:
-    """Whether `physai train` was given the name of a built-in team."""
-    from physai.sim.tasks.registry import TEAMS
+def present_team(team: str | None, given: Mapping[str, Any], *, as_json: bool) -> int:
+    """Train a team with the options of `physai train`; return 0, or 130 when a signal ended it.
 
-    return name in TEAMS
+    Args:
+        team: name of the team. None for that of the folder to continue.
+        given: the other options that were given, by name.
+        as_json: print the outcome.
 
-
-def run_team(arguments: argparse.Namespace) -> int:
-    """Trains a team, or continues one; returns 0, or 130 when a signal ended it (its checkpoint is saved)."""
-    from physai.sdk.policy.team_record import holds_team
-    from physai.sim.teams.team_registry import load_team, team_of
-    from physai.train.api.options import TrainOptions
-    from physai.train.api.resolution import require_budget, require_no_settings
-    from physai.train.teams.train import resume_team, train_team
-
-    require_budget(arguments.time_budget_s)
-    resumed: Path | None = arguments.resume
-    if resumed is not None and not holds_team(resumed):
-        raise PhysaiError(f"{resumed} does not hold the runs of a team, and {arguments.task} is one")
-    team = load_team(arguments.task) if resumed is None else team_of(resumed)
-    refuse_options(arguments, team.name)
-    budget_s, report = arguments.time_budget_s, _reporter()
-    if resumed is None:
-        folder: Path = arguments.out or Path("runs") / team.name / time.strftime("%Y%m%d-%H%M%S")
-        outcome = train_team(team, folder, team_config(arguments), time_budget_s=budget_s, report=report, say=_say)
-    else:
-        if arguments.task not in (None, team.name):
-            raise PhysaiError(f"{resumed} holds the runs of the team {team.name}, not of {arguments.task}")
-        given = {name: getattr(arguments, name) for name in ("num_envs", "seed", "out", "engine", "config")}
-        fresh = TrainOptions(**given, settings=option_pairs(arguments.options), deterministic=arguments.deterministic)
-        require_no_settings(fresh, given)
-        folder = resumed
-        outcome = resume_team(folder, iterations=arguments.iterations, time_budget_s=budget_s, report=report, say=_say)
-    if arguments.json:
-        print(json.dumps({"run": str(folder), "team": team.name, **vars(outcome)}))
+    Raises:
+        PhysaiError: an option is for one robot, or see `train_team`.
+    """
+    _refuse(given, team or str(given["resume"]))
+    options = {name: given[name] for name in _OF_A_TEAM if name in given}
+    trained = train_team(team, **options, report=_reporter(), say=_say)
+    outcome = trained.outcome
+    if as_json:
+        print(json.dumps({"run": str(trained.run), "team": trained.team, **vars(outcome)}))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
-    _say("next: " + "; ".join(shlex.join(["physai", "export", str(folder / name)]) for name in team.members))
+    _say("next: " + "; ".join(shlex.join(["physai", "export", str(trained.run / one)]) for one in trained.members))
     return 130 if outcome.interrupted else 0
 
 
-def _reporter() -> "Report":
+def _refuse(given: Mapping[str, Any], team: str) -> None:
+    free = {*_OF_A_TEAM, "task", "engine", "device"}
+    for name in (name for name, value in given.items() if name not in free and value is not None):
+        raise PhysaiError(
+            f"--{name.replace('_', '-')} is for one robot; {team} is a team, which learns from the beginning, in this "
+            "process, on the CPU"
+        )
+    if given.get("engine") == "warp" or given.get("device", "auto") not in ("auto", "cpu"):
+        raise PhysaiError(f"{team} is a team, which learns on the CPU with engine mujoco only")
+
+
+def _reporter() -> Callable[[Mapping[str, IterationStats]], None]:
     printed_s = -math.inf
 
-    def report(stats: Mapping[str, "IterationStats"]) -> None:
+    def report(stats: Mapping[str, IterationStats]) -> None:
         nonlocal printed_s
         first = next(iter(stats.values()))
         if first.seconds - printed_s >= _PRINT_EVERY_S:
@@ -89,32 +64,6 @@ def _reporter() -> "Report":
             _say(f"iteration {first.iteration}  {first.env_steps / 1e6:.2f} M steps  {first.seconds:.0f} s  {robots}")
 
     return report
-
-
-def team_config(arguments: argparse.Namespace) -> "TrainConfig":
-    """The settings of a team's run: the team's, then those of the file, then those of the options."""
-    from physai.sim.teams.team_registry import load_team
-    from physai.train.settings.config import TrainConfig, read_settings, with_options, with_settings
-
-    team: Team = load_team(arguments.task)
-    config = with_settings(TrainConfig(), team.training, source=f"training settings of the team {team.name}")
-    if arguments.config is not None:
-        config = with_settings(config, read_settings(arguments.config), source=str(arguments.config))
-    named = {n: str(value) for n in ("num_envs", "seed", "iterations") if (value := getattr(arguments, n)) is not None}
-    return with_options(config, {**option_pairs(arguments.options), **named})
-
-
-def refuse_options(arguments: argparse.Namespace, team: str) -> None:
-    """Raises PhysaiError for options that a team's run does not have."""
-    given = [name for name in _OF_ONE_ROBOT if getattr(arguments, name, None) not in (None, False)]
-    given += ["deterministic"] if arguments.deterministic else []
-    if given:
-        raise PhysaiError(
-            f"--{given[0].replace('_', '-')} is for one robot; {team} is a team, which learns from the "
-            "beginning, in this process, on the CPU"
-        )
-    if arguments.engine == "warp" or arguments.device not in ("auto", "cpu"):
-        raise PhysaiError(f"{team} is a team, which learns on the CPU with engine mujoco only")
 
 
 def _say(text: str) -> None:

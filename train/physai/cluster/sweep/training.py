@@ -30,8 +30,8 @@ from physai.sdk.base.process.isolation import die_with_parent
 signal.pthread_sigmask(signal.SIG_SETMASK, [])
 if not die_with_parent(int(sys.argv.pop(1)), by=signal.SIGTERM):
     sys.exit(1)
-from physai.sdk.cli.main import main
-sys.exit(main(sys.argv[1:]))
+from physai.train.api.process import main
+sys.exit(main(sys.argv[2]))
 """
 
 
@@ -44,10 +44,10 @@ class TrialOrder:
     """Absolute path of its run folder."""
     log: str
     """Absolute path of the file for what it prints."""
-    words_new: tuple[str, ...]
-    """Words after `physai` that begin it."""
-    words_resumed: tuple[str, ...]
-    """Words after `physai` that continue it."""
+    begun: str
+    """Options that begin it, as JSON; see `TrainOptions.document`."""
+    resumed: str
+    """Options that continue it, as JSON."""
     clock: str
     """Column of `progress.csv` that the budget limits."""
     metric: str
@@ -159,12 +159,12 @@ def _refusal(order: TrialOrder) -> str:
 def _start(order: TrialOrder) -> "subprocess.Popen[bytes]":
     run = Path(order.run)
     _await_end(run)
-    words = order.words_resumed if (run / CHECKPOINT_FILE).exists() else order.words_new
+    options = order.resumed if (run / CHECKPOINT_FILE).exists() else order.begun
     with open(order.log, "ab") as log:
-        log.write(f"physai {' '.join(words)}\n".encode())
+        log.write(f"physai train {options}\n".encode())
         log.flush()
         return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(os.getpid()), *words],
+            [sys.executable, "-c", _PROGRAM, str(os.getpid()), order.run, options],
             env={**os.environ, "PYTHONSAFEPATH": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -1,5 +1,6 @@
 """Runs the trials of a sweep with Ray Tune."""
 
+import json
 import logging
 import math
 import os
@@ -13,6 +14,7 @@ from physai.cluster.sweep.folder import LOGS_FOLDER, SweepFolder, SweepTrial
 from physai.cluster.sweep.training import TrialOrder
 from physai.compute.ray.cluster import TRAINING_PACKAGES, ClusterError, brief, connected, versions
 from physai.sdk.base.errors import MissingExtraError
+from physai.train.api.options import TrainOptions
 
 MAX_LOSSES = 3
 """How often a trial is continued after its process or worker died."""
@@ -27,16 +29,16 @@ _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
-Words = Callable[[SweepTrial], tuple[tuple[str, ...], tuple[str, ...]]]
-"""Words of a trial that begin and continue it."""
+TrialOptions = Callable[[SweepTrial], tuple[TrainOptions, TrainOptions]]
+"""Options of the runs that begin and continue a trial."""
 
 
-def run_trials(folder: SweepFolder, words: Words, *, address: str, say: Callable[[str], None]) -> bool:
+def run_trials(folder: SweepFolder, options: TrialOptions, *, address: str, say: Callable[[str], None]) -> bool:
     """Train what has not been trained yet, until all trials have ended or SIGINT.
 
     Args:
         folder: the sweep; how its trials end is recorded there.
-        words: see `Words`.
+        options: see `TrialOptions`.
         address: see `physai.compute.ray.cluster.connected`.
         say: told how each trial ended.
 
@@ -54,7 +56,7 @@ def run_trials(folder: SweepFolder, words: Words, *, address: str, say: Callable
     # Successive halving compares with trials that are trained already, so it sees their reports again.
     before = [trial for trial in folder.trials if trial not in waiting] if folder.record.sweep.asha is not None else []
     sweep = folder.record.sweep
-    orders = [_order(folder, trial, words, replay=trial in before) for trial in (*before, *waiting)]
+    orders = [_order(folder, trial, options, replay=trial in before) for trial in (*before, *waiting)]
     for left in folder.path.glob(".tune-*"):
         # Of a sweep that was killed.
         shutil.rmtree(left, ignore_errors=True)
@@ -65,16 +67,16 @@ def run_trials(folder: SweepFolder, words: Words, *, address: str, say: Callable
     return all(folder.state_of(trial) not in ("waiting", "unfinished") for trial in folder.trials)
 
 
-def _order(folder: SweepFolder, trial: SweepTrial, words: Words, *, replay: bool) -> TrialOrder:
+def _order(folder: SweepFolder, trial: SweepTrial, options: TrialOptions, *, replay: bool) -> TrialOrder:
     sweep = folder.record.sweep
-    new, resumed = words(trial)
+    begun, resumed = (json.dumps(one.document()) for one in options(trial))
     path = folder.path.resolve()
     return TrialOrder(
         name=trial.name,
         run=str(folder.run(trial).resolve()),
         log=str(path / LOGS_FOLDER / f"{trial.name}.log"),
-        words_new=new,
-        words_resumed=resumed,
+        begun=begun,
+        resumed=resumed,
         clock=sweep.budget.clock,
         metric=sweep.metric,
         rungs=() if sweep.asha is None else sweep.asha.rungs(sweep.budget.end),

@@ -1,8 +1,7 @@
 """Checks the words of a stage's command: the verb's own parser reads them, and none names code that would be run."""
 
-import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import cast
 
@@ -55,21 +54,22 @@ def word_problems(words: Sequence[str]) -> Iterator[str]:
         yield from _named_code(words, parsed)
 
 
-def parsed_words(words: Sequence[str]) -> argparse.Namespace | None:
-    """The words as the verb's parser reads them, with placeholders as paths; None if it does not."""
+def parsed_words(words: Sequence[str]) -> Mapping[str, object]:
+    """Values of the options as the verb's parser reads the words, with placeholders as paths; empty if it does not."""
     try:
-        return _parse(words) if canonical(words)[0] in VERBS else None
+        return _parse(words) if canonical(words)[0] in VERBS else {}
     except PhysaiError:
-        return None
+        return {}
 
 
-def _parse(words: Sequence[str]) -> argparse.Namespace:
+def _parse(words: Sequence[str]) -> Mapping[str, object]:
     if {"-h", "--help"} & set(words):
         raise PhysaiError("--help is for a terminal; remove it")
     first = canonical(words)
     if first[0] not in names():
         raise PhysaiError(f"{first[0]} is not installed; a later physai-sdk has it")
-    return choose(filled(first, lambda kind, name: f"{kind}/{name}" if kind != "host" else "127.0.0.1")).parse()
+    words = filled(first, lambda kind, name: f"{kind}/{name}" if kind != "host" else "127.0.0.1")
+    return vars(choose(words).parse())
 
 
 def _shown(noun: str) -> str:
@@ -77,8 +77,8 @@ def _shown(noun: str) -> str:
     return ", ".join(sorted(VERBS[noun] or ())) if noun == "policy" else noun
 
 
-def _values(parsed: argparse.Namespace) -> Iterator[str]:
-    for value in vars(parsed).values():
+def _values(parsed: Mapping[str, object]) -> Iterator[str]:
+    for value in parsed.values():
         several: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else [value]
         yield from (str(one) for one in several if isinstance(one, str | PurePath))
 
@@ -90,13 +90,13 @@ def _paths(words: Sequence[str]) -> Iterator[str]:
             yield f"{word!r} leads out of the stage's folder; name what is there as an input with a path"
 
 
-def _named_code(words: Sequence[str], parsed: argparse.Namespace) -> Iterator[str]:
+def _named_code(words: Sequence[str], parsed: Mapping[str, object]) -> Iterator[str]:
     for word in words:
         if word.lower().endswith(".py"):
             yield f"{word!r} is Python, and no file names code that physai then runs; name a built-in task"
-    task: object = getattr(parsed, "task", None)
-    if isinstance(task, str) and not _TASK_NAME.fullmatch(task):
-        yield f"task {task!r} is a path, and no file names code that physai then runs; name a built-in task"
+    task = parsed.get("task")
+    if isinstance(task, str | PurePath) and not _TASK_NAME.fullmatch(str(task)):
+        yield f"task {str(task)!r} is a path, and no file names code that physai then runs; name a built-in task"
     for name in _CODE_OPTIONS:
-        if getattr(parsed, name, None):
+        if parsed.get(name):
             yield f"--{name.replace('_', '-')} names a program, and no file names code that physai then runs; remove it"

@@ -1,6 +1,5 @@
 """Checks a workflow: what stages refer to, what they may run, and what a cluster would notice only late."""
 
-import argparse
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -230,11 +229,11 @@ def _credentials(stage: WorkflowStage) -> Iterator[str]:
         yield f"credentials set {name} twice"
 
 
-def _needed(parsed: argparse.Namespace | None) -> Iterator[tuple[str, str]]:
+def _needed(parsed: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Options that need a secret, with its environment variable."""
-    if getattr(parsed, "server", None):
+    if parsed.get("server"):
         yield "--server", "PHYSAI_TOKEN"
-    if getattr(parsed, "wandb", None):
+    if parsed.get("wandb"):
         yield "--wandb", "WANDB_API_KEY"
 
 

@@ -110,8 +110,8 @@ def collect(
     seed: int,
     repeats: float,
     explore: bool,
-    task: str | None = None,
-    robot: str | None = None,
+    task: str | Path | None = None,
+    robot: str | Path | None = None,
 ) -> Collected:
     """Draws questions from a run's policy into a database, which is begun if there is none.
 

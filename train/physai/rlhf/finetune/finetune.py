@@ -97,8 +97,8 @@ def finetune(
     settings: FinetuneSettings,
     raters: Collection[str] = (),
     taste: Mapping[str, float] | None = None,
-    task: str | None = None,
-    robot: str | None = None,
+    task: str | Path | None = None,
+    robot: str | Path | None = None,
     elsewhere: WorldsElsewhere | None = None,
     say: Callable[[str], None] = print,
 ) -> Finetuned:

@@ -1,18 +1,24 @@
 """Options of a training run."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from physai.sim.policies.resolve import named_source
-from physai.sim.tasks.task import Task
-from physai.train.collectors.collector import Learner
-from physai.train.runners.runner import RolloutSource
-from physai.train.runs.run_config import RunTaskSource
-from physai.train.settings.config import TrainConfig
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from physai.sim.tasks.task import Task
+    from physai.train.collectors.collector import Learner
+    from physai.train.runners.runner import RolloutSource
+    from physai.train.runs.run_config import RunTaskSource
+    from physai.train.settings.config import TrainConfig
+
+_PATHS = ("out", "resume", "twin", "init_from", "teacher")
+_TEXTS = ("task", "model")
 
 
 class RolloutPool(Protocol):
@@ -55,12 +61,13 @@ class TrainOptions:
     device: str = "auto"
     engine: str | None = None
     deterministic: bool = False
+    gpus: int | None = None
     num_envs: int | None = None
     staleness: int | None = None
     seed: int | None = None
     iterations: int | None = None
     time_budget_s: float | None = None
-    robot: str | None = None
+    model: str | None = None
     twin: Path | None = None
     preset: str | None = None
     config: TrainConfig | Path | None = None
@@ -71,6 +78,27 @@ class TrainOptions:
     mlflow: str | None = None
     generators: RolloutPool | None = None
 
+    @classmethod
+    def of(cls, **given: Any) -> TrainOptions:
+        """Options from arguments of `train`, whose paths may be texts and whose settings may be numbers."""
+        for name, kind in {**dict.fromkeys(_PATHS, Path), **dict.fromkeys(_TEXTS, str)}.items():
+            if given.get(name) is not None:
+                given[name] = kind(given[name])
+        if isinstance(given.get("config"), str):
+            given["config"] = Path(given["config"])
+        settings: Mapping[str, object] = given.get("settings") or {}
+        given["settings"] = {name.strip().replace("-", "_"): str(value).strip() for name, value in settings.items()}
+        return cls(**given)
+
+    def document(self) -> dict[str, Any]:
+        """Arguments of `of` for these options without a pool, as JSON has them."""
+        given = {name: value for name, value in vars(self).items() if value is not None and name != "generators"}
+        if self.config is not None and not isinstance(self.config, Path):
+            from physai.train.settings.config import setting_texts
+
+            given |= {"config": None, "settings": {**setting_texts(self.config), **self.settings}}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+
     @property
     def source(self) -> RunTaskSource:
         """Source of the named task.
@@ -78,8 +106,11 @@ class TrainOptions:
         Raises:
             PhysaiError: there is no such task or robot.
         """
+        from physai.sim.policies.resolve import named_source
+        from physai.train.runs.run_config import RunTaskSource
+
         twin = str(self.twin.resolve()) if self.twin else None
-        named = named_source(str(self.task), robot=self.robot, preset=self.preset)
+        named = named_source(str(self.task), robot=self.model, preset=self.preset)
         return RunTaskSource(**asdict(named), twin=twin)
 
 

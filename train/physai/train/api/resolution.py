@@ -95,9 +95,9 @@ def _resumed(options: TrainOptions, run: Path) -> ResolvedRun:
         )
     kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher", "staleness"]
     if not options.task:
-        # A robot from a file has to be named again, so --robot is allowed with it.
+        # A robot from a file has to be named again, so --model is allowed with it.
         kept += (
-            ["preset", "twin"] if source.robot and source.robot not in robot_names() else ["robot", "preset", "twin"]
+            ["preset", "twin"] if source.robot and source.robot not in robot_names() else ["model", "preset", "twin"]
         )
     require_no_settings(options, kept)
     if not options.task:
@@ -107,7 +107,7 @@ def _resumed(options: TrainOptions, run: Path) -> ResolvedRun:
         # The contract check that follows reports how the two tasks differ.
         source = options.source
     else:
-        source = source.chosen(run, task=options.task, robot=options.robot)
+        source = source.chosen(run, task=options.task, robot=options.model)
     if options.iterations is not None:
         config = replace(config, iterations=options.iterations)
     device = options.device

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.verb import AsJson, Option, verb
 
 _ROOT = Path(__file__).resolve().parents[4]
 """Of the source tree, if this module is in one."""
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="list the benchmarks as one JSON object")
-    parser.add_argument(
-        "words",
-        nargs=argparse.REMAINDER,
-        metavar="NAME ...",
-        help="as after `python -m benchmarks`",
-    )
+@verb(summary="compare speed and success with other software, in a source tree")
+def command(
+    words: Annotated[Sequence[str], Option(word=True, rest=True, metavar="NAME ...")] = (), *, as_json: AsJson = False
+) -> int:
+    """Run benchmarks.
 
-
-def _run(arguments: argparse.Namespace) -> int:
+    Args:
+        words: as after `python -m benchmarks`.
+    """
     if not (_ROOT / "benchmarks" / "__main__.py").is_file():
         raise PhysaiError(
             "the benchmarks are not in the installed package; run `python -m benchmarks` in a clone of its source"
@@ -33,9 +31,4 @@ def _run(arguments: argparse.Namespace) -> int:
     # The folder is no package of this installation.
     sys.path.insert(0, str(_ROOT))
     benchmarks: Any = importlib.import_module("benchmarks.__main__")
-    return benchmarks.main([*arguments.words, *(["--json"] if arguments.json else [])])
-
-
-command = CliCommand(
-    summary="compare speed and success with other software, in a source tree", add_arguments=_add_arguments, run=_run
-)
+    return benchmarks.main([*words, *(["--json"] if as_json else [])])

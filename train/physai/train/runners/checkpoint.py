@@ -307,7 +307,7 @@ def _other_version(recorded: Mapping[str, str]) -> str:
     return "" if here == then else f"\nthe run was trained with physai-sdk {then}, this is {here}"
 
 
-def load_run(folder: Path, *, task: str | None = None, robot: str | None = None) -> LoadedRun:
+def load_run(folder: Path, *, task: str | Path | None = None, robot: str | Path | None = None) -> LoadedRun:
     """Loads the policy of a run folder.
 
     Args:

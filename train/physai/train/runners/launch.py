@@ -28,6 +28,8 @@ class _Rank:
         here = str(number)
         # Whatever network the user's environment names is for runs on several computers.
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", STORE: str(folder / "store"), PARENT: str(os.getpid())}
+        # No file of the working folder is imported.
+        environment |= {"PYTHONSAFEPATH": "1"}
         environment |= {"RANK": here, "LOCAL_RANK": here, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         with self._errors.open("wb") as errors:
             # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
@@ -83,12 +85,12 @@ def launch(command: Sequence[str], count: int, *, run: Path) -> int:
     """Runs the command as `count` ranks that find each other, and waits for them.
 
     Args:
-        command: what each rank runs; the first one's output is shown.
-        count: how many.
-        run: the run's folder, for the message that names the way out.
+        command: command of each rank; the first one's output is shown.
+        count: number of ranks.
+        run: run folder, for the message that names the way out.
 
     Returns:
-        Exit code: 0, 130 after a signal, or the first rank's, which has said why.
+        Exit code: 0, 130 after a signal, or 2 if the first rank refused its input.
 
     Raises:
         RanksError: a rank failed; all have ended.

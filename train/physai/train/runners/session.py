@@ -3,9 +3,9 @@
 import math
 import signal
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
@@ -55,6 +55,24 @@ class TrainingOutcome:
     def interrupted(self) -> bool:
         """Whether a signal ended it."""
         return self.reason in (STOPPED, CUT_OFF)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun(TrainingOutcome):
+    """Result of a run, and its folder."""
+
+    run: Path
+    """Run folder."""
+    contract: str
+    """Fingerprint of the task's contract."""
+    task: str
+    """Name of the task, or path of its file."""
+    leads: bool = True
+    """Whether this process is the first of several ranks, which writes the run folder."""
+    diverged_episodes: int = 0
+    """Episodes that ended because the physics diverged."""
+    totals: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Work of the generators in this session."""
 
 
 class StopRequest:

@@ -43,6 +43,11 @@ MAX_CONFIG_BYTES = 1 << 20
 _LOCK_FILE = ".lock"
 
 
+def text_of(name: str | Path | None) -> str | None:
+    """A name or path as text; None for None."""
+    return None if name is None else str(name)
+
+
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
 class RunTaskSource(TaskSource):
@@ -56,7 +61,7 @@ class RunTaskSource(TaskSource):
         task = super().load()
         return training_task(task, load_twin(self.twin)) if self.twin else task
 
-    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
+    def chosen(self, folder: Path, *, task: str | Path | None, robot: str | Path | None) -> "RunTaskSource":
         """The recorded source, with the task or robot that the user names, or else the folder's copy of the robot.
 
         The twin is the folder's copy.
@@ -66,7 +71,8 @@ class RunTaskSource(TaskSource):
                 keeps no twin, and the run had one.
         """
         recorded = {"task": self.task, "robot": self.robot, "preset": self.preset}
-        origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), task=task, robot=robot, run=folder)
+        named = {"task": text_of(task), "robot": text_of(robot)}
+        origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), **named, run=folder)
         return RunTaskSource(**dataclasses.asdict(origin), twin=None if self.twin is None else self._twin_of(folder))
 
     def _twin_of(self, folder: Path) -> str:

@@ -84,6 +84,12 @@ class RunSummary:
         return "stopped" if self.outcome.interrupted else "ended"
 
     @property
+    def env_steps(self) -> int:
+        """Environment steps of all sessions."""
+        finite = [step for step in self.progress.env_steps if math.isfinite(step)]
+        return self.outcome.env_steps if self.outcome is not None else int(finite[-1]) if finite else 0
+
+    @property
     def success(self) -> tuple[float, bool] | None:
         """Last success rate, and whether it was measured without exploration; None if nothing was judged."""
         if self.outcome is not None and self.outcome.success is not None:

@@ -378,6 +378,11 @@ def _type_text(kind: Any) -> str:
     return "float or none" if get_args(kind) else kind.__name__
 
 
+def setting_texts(config: TrainConfig) -> dict[str, str]:
+    """All settings by name, in the syntax of `--set`."""
+    return {field.name: _default(getattr(config, field.name)) for field in dataclasses.fields(config)}
+
+
 def describe_settings(config: TrainConfig | None = None) -> str:
     """Every setting with its value here, its default, its type and its meaning; None for the defaults."""
     meaning = _meanings()

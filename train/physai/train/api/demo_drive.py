@@ -3,20 +3,37 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import table
-from physai.train.cli.verb import verb_command
 
 ROBOT_TIME_S = 120.0
 """Maximum lifetime of the virtual robot beyond the drive, in case this process is killed [s]."""
 
 STOP_S = 10.0
+
+
+_PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+
+_TORCH_FREE = """
+import sys
+from physai.sdk.cli.main import main
+code = main()
+if "torch" in sys.modules:
+    sys.exit("physai demo: this step imported torch, which the robot does not have")
+sys.exit(code)
+"""
+
+
+def verb_command(arguments: Sequence[str], *, torch: bool) -> list[str]:
+    """The command line of a verb in this interpreter; with `torch=False` the verb fails if it imports torch."""
+    return [sys.executable, "-c", _PROGRAM if torch else _TORCH_FREE, *arguments]
 
 
 def drive(
