@@ -69,7 +69,7 @@ for version in 1 2; do
         > "$folder/simulate-$version.log" 2>&1 &
     robot=$!
     code=0
-    agent run --transport udp --set robot=127.0.0.1:17171 --seconds "${SECONDS_OF_RUN:-10}" --no-lock \
+    agent run --transport udp --set robot=127.0.0.1:17171 --duration-s "${SECONDS_OF_RUN:-10}" --no-lock \
         --unsafe-no-verdict --json > "$folder/run-$version.json" || code=$?
     kill "$robot" && wait "$robot" || true
     robot=''

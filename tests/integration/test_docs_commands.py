@@ -24,7 +24,7 @@ from tests.support.foreign_arm import write_foreign_arm
 import physai
 from physai.sdk.base.user_cache import user_cache
 from physai.sdk.cli.grammar import choose, names
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 
 ROOT = Path(__file__).parents[2]
 ROAD = ROOT / "docs" / "tutorials" / "somebody-elses-arm.md"
@@ -135,7 +135,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 SMALLER = {
     r"--time-budget-s \d+": "--iterations 60",
     r"(physai train reach .*)--iterations 60": r"\1--iterations 15",
-    r"--seconds 20": "--seconds 3",
+    r"--duration-s 20": "--duration-s 3",
     r" --budget-steps \d+": "",
     r"(physai sim calibrate .*)": r"\1 --budget-steps 500000",
     r"(physai eval .*)": r"\1 --episodes 32",

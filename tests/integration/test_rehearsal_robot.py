@@ -113,7 +113,7 @@ def over_udp(port: int) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("runtime_first", [True, False])
 def test_over_udp_whoever_starts_first(root: Path, port: int, tmp_path: Path, runtime_first: bool) -> None:
-    verbs = [runtime(root, *over_udp(port), "--seconds", "2"), robot(port)]
+    verbs = [runtime(root, *over_udp(port), "--duration-s", "2"), robot(port)]
     with (
         started(tmp_path / "first", *verbs[not runtime_first]) as first,
         started(tmp_path / "second", *verbs[runtime_first]) as second,
@@ -157,7 +157,7 @@ def test_a_runtime_that_is_killed_is_missed_and_replaced(root: Path, port: int, 
             os.kill(driving.pid, signal.SIGKILL)
             driving.wait()
         time.sleep(0.5)
-        with started(log, *runtime(root, *over_udp(port), "--seconds", "1")) as driving:
+        with started(log, *runtime(root, *over_udp(port), "--duration-s", "1")) as driving:
             ended(driving)
         playing.send_signal(signal.SIGINT)
         seen = ended(playing)
@@ -171,7 +171,7 @@ def test_a_runtime_that_is_killed_is_missed_and_replaced(root: Path, port: int, 
 def test_the_twin_as_transport(root: Path, port: int, tmp_path: Path, options: tuple[str, ...]) -> None:
     more = ("--set", f"over.bind=127.0.0.1:{port}") if "over=udp" in options else ()
     log = tmp_path / "log"
-    with started(log, *runtime(root, "--transport", "sim", *options, *more, "--seconds", "2")) as driving:
+    with started(log, *runtime(root, "--transport", "sim", *options, *more, "--duration-s", "2")) as driving:
         found = ended(driving)
     assert found["end"] == "finished", log.read_text()
     assert found["ticks"] > 50

@@ -62,12 +62,3 @@ def internal(source: str) -> set[str]:
 @pytest.mark.parametrize(("name", "source"), programs(), ids=lambda value: value if "\n" not in value else "")
 def test_a_program_for_users_imports_public_names_only(name: str, source: str) -> None:
     assert internal(source) == INTERNAL.get(name, set())
-
-
-@pytest.mark.parametrize(
-    "package", ["sdk", "sim", "twin", "gates", "train", "cluster", "rlhf", "service", "deploy_jetson"]
-)
-def test_public_names_are_sorted_and_there(package: str) -> None:
-    module = importlib.import_module(f"physai.{package}")
-    assert sorted(module.__all__) == list(module.__all__)
-    assert len(set(module.__all__)) == len(module.__all__)

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
-from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry
+from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry, make_telemetry
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.commands.queue import CommandQueue
     from physai.deploy_jetson.runtime.loop.loop import LoopEnd
     from physai.deploy_jetson.runtime.loop.summary import Summary
     from physai.deploy_jetson.runtime.runtime import Runtime
-    from physai.deploy_jetson.telemetry.telemetry import Telemetry
     from physai.sdk.evidence.latency import LatencyEvidence
     from physai.sdk.transport.protocol import Transport
 
@@ -51,7 +50,7 @@ def run(
     transport_options: Annotated[Mapping[str, str] | None, Option(flags=("--set",))] = None,
     rate_hz: Annotated[float | None, Option(metavar="HZ", old=("--rate",))] = None,
     heartbeat_s: Annotated[float | None, Option(old=("--heartbeat",))] = None,
-    seconds: Annotated[float | None, Option(metavar="S")] = None,
+    seconds: Annotated[float | None, Option(flags=("--duration-s",), old=("--seconds",), metavar="S")] = None,
     stand_by: bool = False,
     service: bool = False,
     hot_swap: Annotated[
@@ -60,7 +59,7 @@ def run(
     watchdog: Annotated[bool, Option(help="no second process that stops the robot if this one hangs")] = True,
     unsafe_no_verdict: bool = False,
     realtime: Annotated[Realtime | None, Option(flatten=True)] = None,
-    telemetry: Annotated[RunTelemetry | Telemetry | None, Option(flatten=True)] = None,
+    telemetry: Annotated[RunTelemetry | None, Option(flatten=True)] = None,
     say: Callable[[str], None] = print,
     keep_signals: Annotated[bool, Option(hidden=True)] = False,
 ) -> RobotRun:
@@ -104,7 +103,7 @@ def run(
     _require_ranges(rate_hz, seconds, heartbeat_s, realtime)
     tree, owner = _tree(Path(policy), root, None if config_root is None else Path(config_root), unsafe_no_verdict)
     outputs = RunTelemetry() if telemetry is None else telemetry
-    latency = outputs.latency if isinstance(outputs, RunTelemetry) else None
+    latency = outputs.latency
     options = RunOptions(
         root=tree,
         config=owner,
@@ -119,7 +118,7 @@ def run(
         hot_swap=hot_swap and latency is None,
         watchdog=watchdog,
     )
-    recorded = outputs.make(tree) if isinstance(outputs, RunTelemetry) else outputs
+    recorded = make_telemetry(outputs, tree)
     opened = open_transport(transport, transport_options or {}) if isinstance(transport, str) else transport
     runtime = Runtime(options, opened, telemetry=recorded, say=say)
     # Python delivers signals to the main thread only.
@@ -135,7 +134,7 @@ def run(
 def _require_ranges(
     rate_hz: float | None, seconds: float | None, heartbeat_s: float | None, realtime: Realtime | None
 ) -> None:
-    for name, value in {"rate-hz": rate_hz, "seconds": seconds, "heartbeat-s": heartbeat_s}.items():
+    for name, value in {"rate-hz": rate_hz, "duration-s": seconds, "heartbeat-s": heartbeat_s}.items():
         if value is not None and not (math.isfinite(value) and value > 0.0):
             raise PhysaiError(f"--{name} must be a positive number, got {value}")
     priority = None if realtime is None else realtime.priority

@@ -17,18 +17,28 @@ if TYPE_CHECKING:
     from physai.sdk.base.errors import PhysaiError as PhysaiError
     from physai.sdk.base.process.machine import MachineReport as MachineReport
     from physai.sdk.base.process.machine import inspect_machine as inspect_machine
+    from physai.sdk.base.process.software import Software as Software
     from physai.sdk.base.service import Service as Service
+    from physai.sdk.bundle.archive import Members as Members
     from physai.sdk.bundle.manifest import Bundle as Bundle
+    from physai.sdk.bundle.manifest import Manifest as Manifest
+    from physai.sdk.bundle.manifest import MemberFacts as MemberFacts
     from physai.sdk.bundle.manifest import read_bundle as read_bundle
     from physai.sdk.bundle.registered import push_bundle as push_bundle
+    from physai.sdk.contract.contract_diff import Difference as Difference
     from physai.sdk.contract.contract_diff import diff as diff
     from physai.sdk.contract.contract_diff import require_same as require_same
     from physai.sdk.contract.io import load_contract as load_contract
     from physai.sdk.contract.io import save_contract as save_contract
     from physai.sdk.contract.policy_contract import PolicyContract as PolicyContract
+    from physai.sdk.contract.robot import ChainSegment as ChainSegment
     from physai.sdk.contract.robot import JointSpec as JointSpec
+    from physai.sdk.contract.robot import KinematicChain as KinematicChain
     from physai.sdk.contract.robot import RobotSpec as RobotSpec
+    from physai.sdk.contract.robot import SensorField as SensorField
+    from physai.sdk.contract.safety_envelope import JointEnvelope as JointEnvelope
     from physai.sdk.contract.safety_envelope import SafetyEnvelope as SafetyEnvelope
+    from physai.sdk.contract.safety_envelope import SensorRange as SensorRange
     from physai.sdk.contract.terms import ActionSpec as ActionSpec
     from physai.sdk.contract.terms import ActionTerm as ActionTerm
     from physai.sdk.contract.terms import CommandField as CommandField
@@ -36,22 +46,36 @@ if TYPE_CHECKING:
     from physai.sdk.contract.terms import ObservationSpec as ObservationSpec
     from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
+    from physai.sdk.evidence.exam_facts import ExamFacts as ExamFacts
     from physai.sdk.evidence.latency import LatencyEvidence as LatencyEvidence
     from physai.sdk.evidence.origin import Origin as Origin
+    from physai.sdk.evidence.preferences import Preferences as Preferences
     from physai.sdk.evidence.requirements import Requirements as Requirements
+    from physai.sdk.evidence.signature import EvidenceSignature as EvidenceSignature
     from physai.sdk.evidence.verdict import Cause as Cause
+    from physai.sdk.evidence.verdict import Counterexample as Counterexample
+    from physai.sdk.evidence.verdict import Evidence as Evidence
     from physai.sdk.evidence.verdict import GateResult as GateResult
     from physai.sdk.evidence.verdict import Measurement as Measurement
+    from physai.sdk.evidence.verdict import SeedRange as SeedRange
     from physai.sdk.evidence.verdict import Verdict as Verdict
     from physai.sdk.evidence.verdict import VerdictOutcome as VerdictOutcome
     from physai.sdk.evidence.verdict import load_verdict as load_verdict
     from physai.sdk.onnx.device import PolicyDevice as PolicyDevice
+    from physai.sdk.policy.parity import JointError as JointError
     from physai.sdk.safety import Guard as Guard
     from physai.sdk.safety import GuardResult as GuardResult
     from physai.sdk.safety import GuardState as GuardState
     from physai.sdk.safety import guard_limits as guard_limits
+    from physai.sdk.safety.decision import Request as Request
+    from physai.sdk.safety.limits import GuardLimits as GuardLimits
+    from physai.sdk.signing.attestation import Envelope as Envelope
+    from physai.sdk.signing.attestation import Signature as Signature
     from physai.sdk.signing.ed25519 import PublicKey as PublicKey
     from physai.sdk.signing.ed25519 import SigningKey as SigningKey
+    from physai.sdk.signing.exam import Exam as Exam
+    from physai.sdk.signing.exam import ExamPredicate as ExamPredicate
+    from physai.sdk.signing.exam import ExamSubject as ExamSubject
     from physai.sdk.signing.files.bundles import BundleFile as BundleFile
     from physai.sdk.signing.files.bundles import pack_bundle as pack_bundle
     from physai.sdk.signing.files.bundles import sign_as_publisher as sign_as_publisher
@@ -68,18 +92,29 @@ if TYPE_CHECKING:
     from physai.sdk.signing.files.trust_changes import sign_trust as sign_trust
     from physai.sdk.signing.files.user_keys import load_key as load_key
     from physai.sdk.signing.trust_file import SignedTrust as SignedTrust
+    from physai.sdk.signing.trust_store import RevokedKey as RevokedKey
+    from physai.sdk.signing.trust_store import Thresholds as Thresholds
     from physai.sdk.signing.trust_store import TrustStore as TrustStore
+    from physai.sdk.signing.verify import Rule as Rule
+    from physai.sdk.signing.verify import SignedVerdict as SignedVerdict
     from physai.sdk.signing.verify import VerificationError as VerificationError
     from physai.sdk.signing.verify import Verified as Verified
     from physai.sdk.signing.verify import verify as verify
+    from physai.sdk.stats.rank import Estimate as Estimate
+    from physai.sdk.stats.rank import RankValidity as RankValidity
+    from physai.sdk.stats.rank import Trials as Trials
     from physai.sdk.transport.protocol import JointCommand as JointCommand
     from physai.sdk.transport.protocol import RobotEndpoint as RobotEndpoint
     from physai.sdk.transport.protocol import Sample as Sample
     from physai.sdk.transport.protocol import Transport as Transport
     from physai.sdk.transport.protocol import TransportError as TransportError
+    from physai.sdk.transport.protocol import WatchdogEndpoint as WatchdogEndpoint
     from physai.sdk.transport.protocol import empty_command as empty_command
     from physai.sdk.transport.protocol import empty_sample as empty_sample
     from physai.sdk.transport.protocol import required_fields as required_fields
+    from physai.sdk.transport.simulation import Entity as Entity
+    from physai.sdk.transport.simulation import Simulation as Simulation
+    from physai.sdk.transport.simulation import SimulationState as SimulationState
 
 __all__ = [
     "ActionSpec",
@@ -87,19 +122,38 @@ __all__ = [
     "Bundle",
     "BundleFile",
     "Cause",
+    "ChainSegment",
     "CommandField",
     "CommandSpec",
     "ContractError",
     "ContractMismatchError",
+    "Counterexample",
+    "Difference",
+    "Entity",
+    "Envelope",
+    "Estimate",
+    "Evidence",
+    "EvidenceSignature",
+    "Exam",
+    "ExamFacts",
+    "ExamPredicate",
+    "ExamSubject",
     "GateResult",
     "Guard",
+    "GuardLimits",
     "GuardResult",
     "GuardState",
     "JointCommand",
+    "JointEnvelope",
+    "JointError",
     "JointSpec",
+    "KinematicChain",
     "LatencyEvidence",
     "MachineReport",
+    "Manifest",
     "Measurement",
+    "MemberFacts",
+    "Members",
     "MissingExtraError",
     "ObservationSpec",
     "ObservationTerm",
@@ -107,18 +161,33 @@ __all__ = [
     "PhysaiError",
     "PolicyContract",
     "PolicyDevice",
+    "Preferences",
     "PublicKey",
+    "RankValidity",
+    "Request",
     "Requirements",
+    "RevokedKey",
     "RobotEndpoint",
     "RobotSpec",
+    "Rule",
     "SafetyEnvelope",
     "Sample",
+    "SeedRange",
+    "SensorField",
+    "SensorRange",
     "Service",
+    "Signature",
     "SignedTrust",
+    "SignedVerdict",
     "SigningKey",
+    "Simulation",
+    "SimulationState",
+    "Software",
+    "Thresholds",
     "TimingSpec",
     "Transport",
     "TransportError",
+    "Trials",
     "TrustFile",
     "TrustStore",
     "Verdict",
@@ -126,6 +195,7 @@ __all__ = [
     "VerdictTerms",
     "VerificationError",
     "Verified",
+    "WatchdogEndpoint",
     "change_trust",
     "diff",
     "empty_command",

@@ -18,19 +18,23 @@ if TYPE_CHECKING:
     from physai.service.client.remote_validation import validate as validate
     from physai.service.client.service import ServiceClient as ServiceClient
     from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
+    from physai.service.serving.process import ServiceProcess as ServiceProcess
     from physai.service.serving.process import running_service as running_service
     from physai.service.serving.serve_data import serve as serve
-    from physai.service.view.browser import play_in_browser as play_in_browser
-    from physai.service.view.play import Playback as Playback
-    from physai.service.view.play import play as play
+    from physai.service.view.playing.browser import play_in_browser as play_in_browser
+    from physai.service.view.playing.counterexample import RecordedPlayer as RecordedPlayer
+    from physai.service.view.playing.play_policy import Playback as Playback
+    from physai.service.view.playing.play_policy import play as play
 
 __all__ = [
     "AsyncRemoteSession",
     "Playback",
+    "RecordedPlayer",
     "RemoteSession",
     "RemoteVectorEnv",
     "ServiceClient",
     "ServiceError",
+    "ServiceProcess",
     "StepReply",
     "create_token",
     "list_tokens",

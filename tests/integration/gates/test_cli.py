@@ -10,7 +10,7 @@ import pytest
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.cli.main import main
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.verdict import load_verdict
 from physai.service.cli import play as play_cli
 from physai.service.cli import validate

@@ -18,7 +18,7 @@ from physai.gates.record import rederive as rederive_for
 from physai.sdk.base.errors import MissingExtraError, TaskError
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.process.isolation import ApartError
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.preferences import StatedPreferencesError
 from physai.sdk.evidence.verdict import Verdict, load_verdict, save_verdict
 from physai.sdk.onnx import trial as onnx_trial

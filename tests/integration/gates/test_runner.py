@@ -128,7 +128,7 @@ def test_a_broken_contract_ends_it(bench: Any, write_policy: Writer, tmp_path: P
 
 
 def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
-    from physai.service.view.counterexample import RecordedPlayer, find_counterexample
+    from physai.service.view.playing.counterexample import RecordedPlayer, find_counterexample
 
     folder = tmp_path / "report"
     context = bench.context(write_policy(stiffness=-12.0), **SETTINGS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from physai.service.view.viewer import RealTimePacer
+from physai.service.view.playing.viewer import RealTimePacer
 
 XVFB = shutil.which("Xvfb")
 needs_xvfb = pytest.mark.skipif(XVFB is None, reason="no Xvfb to open windows on: apt-get install xvfb")
@@ -66,7 +66,7 @@ import sys
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.playback.player import Player
 from physai.sim.tasks.registry import load_task
-from physai.service.view.viewer import RealTimePacer, Window, watch
+from physai.service.view.playing.viewer import RealTimePacer, Window, watch
 
 task = load_task("ur10e-reach")
 player = Player(ScriptedPolicy(task.contract, "zero"), task)

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from physai.rlhf.finetune.scratch import ScratchOutcome as ScratchOutcome
     from physai.rlhf.imitation.run_imitation import ImitationRun as ImitationRun
     from physai.rlhf.imitation.run_imitation import imitate as imitate
+    from physai.rlhf.reward_model.fit_report import CalibrationBin as CalibrationBin
     from physai.rlhf.reward_model.fit_report import FitReport as FitReport
 
 __all__ = [
+    "CalibrationBin",
     "Collected",
     "CurvePoint",
     "Finetuned",

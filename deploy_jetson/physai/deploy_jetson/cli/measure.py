@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.deploy_jetson.update.measuring import measure_ticks
-from physai.sdk.cli.progress import progress
+from physai.sdk.cli.shared.progress import progress
 from physai.sdk.cli.verb import AsJson, verb
 
 if TYPE_CHECKING:

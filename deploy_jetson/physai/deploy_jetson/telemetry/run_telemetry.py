@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.telemetry.telemetry import Telemetry
@@ -23,39 +23,41 @@ class RunTelemetry:
 
     Attributes:
         metrics: serve Prometheus on 127.0.0.1 at this port; 0: any free port.
-        record: folder of flight recordings. None for recordings in --root.
+        flight_recordings: folder of flight recordings. None for recordings in --root.
         record_s: length of a recording [s]; 0: none.
         latency: write the duration of every tick; disables hot swap.
     """
 
     metrics: Annotated[int | None, Option(metavar="PORT")] = None
-    record: Annotated[Path | str | None, Option(metavar="DIR")] = None
+    flight_recordings: Annotated[Path | str | None, Option(old=("--record",), metavar="DIR")] = None
     record_s: Annotated[float, Option(old=("--record-seconds",))] = 30.0
     latency: Annotated[Path | str | None, Option(metavar="JSON")] = None
 
-    def make(self, root: Path) -> Telemetry:
-        """Create the telemetry, without opening anything.
 
-        Args:
-            root: the robot's tree.
+def make_telemetry(outputs: RunTelemetry, root: Path) -> Telemetry:
+    """Create the telemetry, without opening anything.
 
-        Raises:
-            PhysaiError: a value is out of range.
-        """
-        from physai.deploy_jetson.telemetry.flight.recorder import MAX_SECONDS, FlightOptions
-        from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
+    Args:
+        outputs: the outputs.
+        root: the robot's tree.
 
-        seconds = self.record_s
-        if not (math.isfinite(seconds) and 0.0 <= seconds <= MAX_SECONDS):
-            raise PhysaiError(f"--record-s must lie in 0 … {MAX_SECONDS:g}, got {seconds}")
-        # Found out now rather than after an hour on the robot.
-        if self.latency is not None and not Path(self.latency).parent.is_dir():
-            raise PhysaiError(f"--latency {self.latency}: no folder {Path(self.latency).parent}")
-        folder = Path(self.record or root / RECORDINGS_FOLDER)
-        return Telemetry(
-            TelemetryOptions(
-                metrics_port=self.metrics,
-                flight=FlightOptions(folder=folder, seconds=seconds) if seconds else None,
-                keep_ticks=self.latency is not None,
-            )
+    Raises:
+        PhysaiError: a value is out of range.
+    """
+    from physai.deploy_jetson.telemetry.flight.recorder import MAX_SECONDS, FlightOptions
+    from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
+
+    seconds = outputs.record_s
+    if not (math.isfinite(seconds) and 0.0 <= seconds <= MAX_SECONDS):
+        raise PhysaiError(f"--record-s must lie in 0 … {MAX_SECONDS:g}, got {seconds}")
+    # Found out now rather than after an hour on the robot.
+    if outputs.latency is not None and not Path(outputs.latency).parent.is_dir():
+        raise PhysaiError(f"--latency {outputs.latency}: no folder {Path(outputs.latency).parent}")
+    folder = Path(outputs.flight_recordings or root / RECORDINGS_FOLDER)
+    return Telemetry(
+        TelemetryOptions(
+            metrics_port=outputs.metrics,
+            flight=FlightOptions(folder=folder, seconds=seconds) if seconds else None,
+            keep_ticks=outputs.latency is not None,
         )
+    )

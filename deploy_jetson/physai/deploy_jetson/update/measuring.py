@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.deploy_jetson.update.robot_tree import Backend, RobotTree, TreeOption, tree_of
+from physai.deploy_jetson.update.robot_tree import Backend, RobotTree, TreeOption, agent_of, tree_of
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.latency import LatencyEvidence
@@ -76,7 +76,7 @@ def measure_ticks(
 
 def _origin(tree: RobotTree) -> Origin | None:
     """Origin of this robot; None on a computer that was never set up as one."""
-    config = tree.agent().config
+    config = agent_of(tree).config
     return config.identity().origin if config.exists() else None
 
 

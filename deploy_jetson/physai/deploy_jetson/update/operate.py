@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.deploy_jetson.update.robot_tree import Backend, RobotTree, TreeOption, tree_of
+from physai.deploy_jetson.update.robot_tree import Backend, RobotTree, TreeOption, agent_of, tree_of
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.update.agent.agent import Installed, UpdateAgent
@@ -96,7 +96,7 @@ def set_up_robot(
         first = error.errors(include_url=False)[0]
         raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
     signed = SignedTrust.load(trust) if isinstance(trust, str | Path) else trust
-    agent = tree_of(tree).agent()
+    agent = agent_of(tree_of(tree))
     agent.setup(identity, signed, limits, requirements)
     return agent.root
 
@@ -270,7 +270,7 @@ def examine_robot(*, tree: TreeOption = None) -> list[DoctorCheck]:
     """
     from physai.deploy_jetson.update.agent.status import examine
 
-    return examine(tree_of(tree).agent())
+    return examine(agent_of(tree_of(tree)))
 
 
 def robot_time(
@@ -348,7 +348,7 @@ def _agent(tree: RobotTree | Path | str | None, backend: Backend = "auto") -> Up
     """The agent of a tree that exists."""
     found = tree_of(tree)
     found.existing()
-    return found.agent(backend=backend)
+    return agent_of(found, backend=backend)
 
 
 def _read(path: Path, limit: int) -> bytes:

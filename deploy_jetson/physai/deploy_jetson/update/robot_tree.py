@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from physai.deploy_jetson.update.slots.layout import DEFAULT_ROOT
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.update.agent.agent import UpdateAgent
@@ -66,14 +66,6 @@ class RobotTree:
             )
         return self.path
 
-    def agent(self, *, backend: Backend = "auto") -> UpdateAgent:
-        """The update agent of the tree."""
-        from physai.deploy_jetson.update.agent.agent import UpdateAgent
-
-        return UpdateAgent(
-            root=self.path, config_root=self.config_path, wait_s=self.wait_s, backend=backend, warn=self.warn
-        )
-
 
 Tree = RobotTree | Path | str
 """A tree, or its folder."""
@@ -83,3 +75,12 @@ TreeOption = Annotated[Tree | None, Option(flatten=True)]
 def tree_of(tree: Tree | None) -> RobotTree:
     """The tree that a procedure was given; None for the robot's own."""
     return tree if isinstance(tree, RobotTree) else RobotTree(root=tree)
+
+
+def agent_of(tree: RobotTree, *, backend: Backend = "auto") -> UpdateAgent:
+    """The update agent of a tree."""
+    from physai.deploy_jetson.update.agent.agent import UpdateAgent
+
+    return UpdateAgent(
+        root=tree.path, config_root=tree.config_path, wait_s=tree.wait_s, backend=backend, warn=tree.warn
+    )

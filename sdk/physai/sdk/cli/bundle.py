@@ -101,7 +101,7 @@ def _told(terms: VerdictTerms | None, required: RequirementOptions) -> VerdictTe
 
 
 def _written(file: BundleFile, *, as_json: bool) -> int:
-    from physai.sdk.cli.bundle_text import record, summary
+    from physai.sdk.cli.shared.bundle_text import record, summary
 
     bundle, path = file.bundle, file.path
     print(json.dumps(record(bundle, path), indent=2) if as_json else printable(summary(bundle, path)))
@@ -118,7 +118,7 @@ def _inspect(bundle: _BundleFile, *, card: bool = False, bom: Path | None = None
         bom: write a CycloneDX ML-BOM, JSON.
     """
     from physai.sdk.bundle.manifest import read_bundle
-    from physai.sdk.cli.bundle_text import card_text, record, sections
+    from physai.sdk.cli.shared.bundle_text import card_text, record, sections
     from physai.sdk.signing.files.bom import bom_text
     from physai.sdk.signing.files.bundles import write_file
 
@@ -200,7 +200,7 @@ def _diff(left: Path, right: Path, *, as_json: AsJson = False) -> int:
     from dataclasses import asdict
 
     from physai.sdk.bundle.manifest import read_bundle
-    from physai.sdk.cli.bundle_text import differences_text
+    from physai.sdk.cli.shared.bundle_text import differences_text
     from physai.sdk.signing.bundle_diff import diff_bundles
 
     first, second = read_bundle(left), read_bundle(right)

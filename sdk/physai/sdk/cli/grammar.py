@@ -15,7 +15,7 @@ from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
 from physai.sdk.base.extras import missing_extra
 from physai.sdk.base.plugins import contributions
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.cli.verb import RUN, add_action, noun
 
 GROUP = "physai.commands"

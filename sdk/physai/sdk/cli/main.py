@@ -16,7 +16,7 @@ from physai.sdk.base.extras import DISTRIBUTION
 from physai.sdk.base.process.ending import ends_abruptly, leave
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.grammar import SHORT_CUTS, choose, extra_for, names, summary_of
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 
 _ABOUT = "Carries a robot policy from training, through a digital twin, onto the robot."
 

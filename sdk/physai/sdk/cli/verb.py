@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.docstring import argument_texts, epilog_of, with_flags
-from physai.sdk.cli.parameter import Parameter, parameters_of
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.docstring import argument_texts, epilog_of, with_flags
+from physai.sdk.cli.parsing.parameter import Parameter, parameters_of
+from physai.sdk.cli.parsing.parser import Parser
 
 __all__ = ["AsJson", "Option", "noun", "verb"]
 

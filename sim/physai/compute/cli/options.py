@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 # For the verbs that are not made by the bridge yet.
-from physai.sdk.base.arguments import require_range as require_range
+from physai.sdk.base.parameters.arguments import require_range as require_range
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn

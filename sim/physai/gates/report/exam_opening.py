@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from physai.gates.report.validation_options import ValidationOptions
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.gates.settings import GateSettings

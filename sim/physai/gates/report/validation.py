@@ -20,9 +20,9 @@ from physai.gates.report.summary import replay_options
 from physai.gates.report.validation_options import ValidationOptions, report_folder
 from physai.gates.runner import ProgressLine, all_gates, find_all
 from physai.gates.settings import GateSettings, load_gates
-from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import ContractError, PhysaiError
 from physai.sdk.base.files import oserror_as, require_replaceable, write_atomic
+from physai.sdk.base.parameters.arguments import require_range
 from physai.sdk.evidence.latency import load_evidence
 from physai.sdk.evidence.origin import parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict

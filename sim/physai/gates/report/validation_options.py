@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.shared.options import RayAddress
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.compute.cli.options import share_bar
-from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.parameters.arguments import require_range
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, Option, verb
-from physai.service.view.play import play
+from physai.service.view.playing.play_policy import play
 
 if TYPE_CHECKING:
-    from physai.service.view.play import Playback
+    from physai.service.view.playing.play_policy import Playback
     from physai.sim.playback.moment import EpisodeOutcome
 
 INTERRUPTED = 130
@@ -48,7 +48,7 @@ def command(
         for option, path in files.items():
             if path is not None:
                 raise PhysaiError(f"--web plays in real time, --{option} as fast as it can; give one of them")
-        from physai.service.view.browser import play_in_browser
+        from physai.service.view.playing.browser import play_in_browser
 
         screen = partial(play_in_browser, port=web)
     with share_bar(f"playing {what}") as progress:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.gates.report.validation_options import DEFAULTS, ValidationOptions, report_folder
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.gates.report.validation import Progress
@@ -54,7 +54,7 @@ def validate(
 
     from physai.gates.report.validation import MAX_SEED
     from physai.gates.report.validation import validate as validate_here
-    from physai.sdk.base.arguments import require_range
+    from physai.sdk.base.parameters.arguments import require_range
     from physai.sdk.cli.shared.signed_evidence import trusted_validators
     from physai.sdk.evidence.verdict import VERDICT_FILE, load_verdict
 

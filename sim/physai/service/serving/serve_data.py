@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import require_range
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.shared.options import RayAddress
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ def _summary(task: Task) -> dict[str, Any]:
 def _show(
     task: str,
     *,
-    model: Annotated[str | None, Option(old=("--robot",), metavar="NAME|FILE")] = None,
+    model: Annotated[str | None, Option(old=("--robot",), metavar="FILE")] = None,
     preset: str | None = None,
     as_json: AsJson = False,
 ) -> int:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from physai.sdk.base.arguments import MAX_SEED, require_range
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

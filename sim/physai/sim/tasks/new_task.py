@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.sdk.base.arguments import MAX_SEED, require_range
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
@@ -36,7 +36,7 @@ def excite(
     twin: Path | str | Twin,
     *,
     parameters: Annotated[Sequence[str], Option(flags=("--for",), metavar="PARAMETER")] = (),
-    out: Annotated[Path | str | None, Option(flags=("-o",), old=("--output",), metavar="CSV")] = Path("excitation.csv"),
+    out: Annotated[Path | str | None, Option(flags=("-o",), old=("--output",))] = Path("excitation.csv"),
     duration_s: float = 10.0,
     rate_hz: Annotated[float, Option(metavar="HZ")] = 250.0,
     candidates: int = 12,

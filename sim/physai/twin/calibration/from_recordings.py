@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-from physai.sdk.base.arguments import MAX_SEED, require_range, writable_file, writable_folder, write_page
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range, writable_file, writable_folder, write_page
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.shared.options import RayAddress
 
 if TYPE_CHECKING:

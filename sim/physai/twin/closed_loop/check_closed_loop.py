@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from physai.sdk.base.arguments import MAX_SEED, require_range, writable_file, writable_folder, write_page
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range, writable_file, writable_folder, write_page
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sdk.signing.ed25519 import PublicKey, SigningKey

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import RobotSpec
@@ -39,7 +39,7 @@ class LogsCheck:
 def check_logs(
     files: Sequence[str | Path],
     *,
-    model: Annotated[str | Path | None, Option(old=("--robot",), metavar="NAME|FILE")] | Robot = None,
+    model: Annotated[str | Path | None, Option(old=("--robot",), metavar="FILE")] | Robot = None,
     columns: Annotated[Path | str | None, Option(metavar="YAML")] = None,
     picture: Annotated[Path | str | None, Option(metavar="PNG")] = None,
     progress: Callable[[float], None] = lambda share: None,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from physai.sdk.base.arguments import MAX_SEED, require_range
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.twin.virtual_robot.paced_twin import RuntimeTally
@@ -37,8 +37,8 @@ def simulate_robot(
     *,
     transport: Annotated[str, Option(metavar="NAME")] = "dds",
     link_options: Annotated[Mapping[str, str] | None, Option(flags=("--set",))] = None,
-    twin: Path | str | None = None,
-    model: Annotated[str | Path | None, Option(old=("--robot",), metavar="NAME|FILE")] = None,
+    twin: Annotated[Path | str | None, Option(metavar="TWIN")] = None,
+    model: Annotated[str | Path | None, Option(old=("--robot",), metavar="FILE")] = None,
     preset: str | None = None,
     clock: Literal["realtime", "lockstep"] = "realtime",
     duration_s: float | None = None,

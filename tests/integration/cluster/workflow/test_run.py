@@ -67,8 +67,8 @@ def test_until_runs_a_stage_and_those_it_needs(six: Path) -> None:
 @pytest.mark.slow
 def test_a_stage_runs_again_when_asked_for_and_what_follows_only_if_it_differs(six: Path) -> None:
     run(six)
-    assert {name for name, state in states(run(six, "--again", "both")).items() if state == "done"} == {"both"}
-    assert run(six, "--again", "bot").returncode == 2
+    assert {name for name, state in states(run(six, "--rerun", "both")).items() if state == "done"} == {"both"}
+    assert run(six, "--rerun", "bot").returncode == 2
 
 
 def test_what_a_single_stage_needs_may_have_been_made_on_a_larger_computer(tmp_path: Path) -> None:

@@ -33,13 +33,14 @@ from physai.deploy_jetson import (
     watch_trials,
 )
 from physai.deploy_jetson.cli.robot import command
+from physai.deploy_jetson.update import operate
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
-from physai.deploy_jetson.update.robot_tree import ROOT_VARIABLE
+from physai.deploy_jetson.update.robot_tree import ROOT_VARIABLE, agent_of
 from physai.deploy_jetson.update.slots.health import HealthWriter, health_path
 from physai.deploy_jetson.update.slots.slot_records import HealthLimits, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.latency import load_evidence
 
 ON_A_ROOT = (
@@ -61,12 +62,11 @@ def rooted(site: Site, monkeypatch: pytest.MonkeyPatch, now: datetime) -> Site:
     monkeypatch.setenv(ROOT_VARIABLE, str(site.agent.root))
     limits = HealthLimits(window_s=1.0, alive_timeout_s=60.0)
     site.agent.setup(RobotIdentity(robot=ROBOT), limits=limits)
-    make = RobotTree.agent
 
     def with_still_clocks(tree: RobotTree, **options: Any) -> UpdateAgent:
-        return replace(make(tree, **options), clock=lambda: now, tick_clock_ns=quick_clock)
+        return replace(agent_of(tree, **options), clock=lambda: now, tick_clock_ns=quick_clock)
 
-    monkeypatch.setattr(RobotTree, "agent", with_still_clocks)
+    monkeypatch.setattr(operate, "agent_of", with_still_clocks)
     return site
 
 

@@ -30,7 +30,7 @@ from physai.deploy_jetson.update.slots import resume
 from physai.deploy_jetson.update.slots.resume import leave_note, take_note
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.evidence.requirements import Requirements
@@ -189,7 +189,7 @@ def robot(root: Path, action: str, *words: str) -> int:
     [
         (["--rate-hz", "nan"], "argument --rate-hz: expected a finite number"),
         (["--rate", "0"], "--rate-hz must be a positive number, got 0"),
-        (["--seconds", "-1"], "--seconds must be a positive number, got -1"),
+        (["--duration-s", "-1"], "--duration-s must be a positive number, got -1"),
         (["--priority", "99"], "--priority must lie in 1 … 98, got 99"),
         (["--set", "domain"], "--set takes KEY=VALUE, got 'domain'"),
         (["--transport", "telepathy"], "no transport named 'telepathy'"),

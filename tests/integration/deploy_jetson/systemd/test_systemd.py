@@ -23,7 +23,7 @@ UNITS = sorted([*FOLDER.glob("*.service"), *FOLDER.glob("*.path")])
 PHYSAI = """#!{python}
 import sys
 from physai.deploy_jetson.cli.robot import command
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 
 parser = Parser(prog="physai robot")
 command.add_arguments(parser)

@@ -30,12 +30,12 @@ from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
-from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry
+from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry, make_telemetry
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import sha256_hex
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.latency import load_evidence, save_evidence
 
 SLOWER = 20.0
@@ -243,22 +243,22 @@ def test_evidence_of_the_whole_run(root: Path, folder: Path) -> None:
 
 
 def test_options_of_the_command(tmp_path: Path) -> None:
-    options = RunTelemetry().make(tmp_path).options
+    options = make_telemetry(RunTelemetry(), tmp_path).options
     assert options.flight is not None
     assert (options.flight.folder, options.flight.seconds) == (tmp_path / "recordings", 30.0)
     assert (options.metrics_port, options.keep_ticks) == (None, False)
-    assert RunTelemetry(record_s=0.0).make(tmp_path).options.flight is None
+    assert make_telemetry(RunTelemetry(record_s=0.0), tmp_path).options.flight is None
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 601.0])
 def test_seconds_that_cannot_be_kept(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(PhysaiError, match="--record-s must lie in 0 … 600"):
-        RunTelemetry(record_s=seconds).make(tmp_path)
+        make_telemetry(RunTelemetry(record_s=seconds), tmp_path)
 
 
 def test_evidence_into_no_folder(tmp_path: Path) -> None:
     with pytest.raises(PhysaiError, match="no folder"):
-        RunTelemetry(latency=tmp_path / "none" / "latency.json").make(tmp_path)
+        make_telemetry(RunTelemetry(latency=tmp_path / "none" / "latency.json"), tmp_path)
 
 
 def look(root: Path, *words: str) -> int:

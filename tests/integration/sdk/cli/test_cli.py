@@ -15,7 +15,7 @@ import pytest
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table, wants_colour
 from physai.sdk.cli.main import main
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.contract.io import parse_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 

@@ -18,7 +18,7 @@ from physai.sdk.base.errors import ModelError, TaskError
 from physai.sdk.cli.main import main
 from physai.sdk.transport.protocol import TransportError
 from physai.sdk.transport.registry import open_transport
-from physai.service.view.counterexample import recorded_task
+from physai.service.view.playing.counterexample import recorded_task
 from physai.sim.envs.divergence import DUMP_FORMAT
 from physai.sim.envs.divergence_replay import replay_diverged
 from physai.sim.playback.recordings.recording_reader import Recording

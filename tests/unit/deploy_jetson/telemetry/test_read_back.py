@@ -9,7 +9,7 @@ import pytest
 
 from physai.deploy_jetson.telemetry.flight.file import flight_file
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightRing, FlightView
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.transport.protocol import empty_sample
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot

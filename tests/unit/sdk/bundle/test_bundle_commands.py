@@ -13,7 +13,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import load_verdict, save_verdict, utc_text

@@ -14,7 +14,7 @@ from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.bundle.archive import MODEL_CARD_FILE, BundleError, write_archive
 from physai.sdk.bundle.manifest import ManifestFacts, open_members, pack, read_archive, read_bundle
 from physai.sdk.bundle.model_card import MAX_VALUE, model_card, plain
-from physai.sdk.cli.bundle_text import card_text, sections
+from physai.sdk.cli.shared.bundle_text import card_text, sections
 from physai.sdk.evidence.preferences import Preferences
 from physai.sdk.evidence.verdict import Measurement, Verdict
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader

@@ -1,8 +1,10 @@
 """`physai NOUN VERB`, short cuts, and names of the last version."""
 
 import argparse
-from collections.abc import Mapping
-from typing import cast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -30,6 +32,14 @@ def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentP
         if isinstance(choices, Mapping):
             return cast("Mapping[str, argparse.ArgumentParser]", choices)
     return {}
+
+
+def leaves(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    below = children(parser)
+    if not below:
+        yield path, parser
+    for name, child in below.items():
+        yield from leaves(f"{path} {name}".strip(), child)
 
 
 def test_every_command_is_a_noun_with_verbs_or_a_short_cut() -> None:
@@ -71,3 +81,33 @@ def test_a_typo_is_told_with_what_is_near() -> None:
         choose(["polciy", "train"])
     with pytest.raises(PhysaiError, match="did you mean validate"):
         choose(["sim", "valdate", "x"]).parse()
+
+
+TEXT = {"Path", "str", "ray_address"}
+"""Types of words that are texts for the user."""
+WRITTEN = {"--out": {"FILE", "DIR"}}
+"""Metavars of options that have several: a verb writes a file or a folder."""
+
+
+def test_an_option_has_one_meaning_over_all_commands() -> None:
+    """The same flag has the same type, metavar and choices everywhere."""
+    meanings: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path, parser in leaves("", every_parser()):
+        if path in SHORT_CUTS:
+            continue
+        for action in parser._actions:
+            for flag in action.option_strings:
+                if flag.startswith("--") and flag != "--help":
+                    kind = getattr(action.type, "__name__", "str" if action.nargs != 0 else "flag")
+                    metavar = "" if action.metavar in WRITTEN.get(flag, ()) else action.metavar
+                    meaning = ("text" if kind in TEXT else kind, metavar, tuple(action.choices or ()))
+                    meanings[flag][meaning].append(path)
+    assert len(meanings) > 100
+    assert {flag: dict(kinds) for flag, kinds in meanings.items() if len(kinds) > 1} == {}
+
+
+def test_durations_end_in_s() -> None:
+    for path, parser in leaves("", every_parser()):
+        for action in parser._actions:
+            if action.metavar == "S":
+                assert all(re.search(r"-s$|^-[a-z]$", flag) for flag in action.option_strings), (path, action)

@@ -13,7 +13,7 @@ import pytest
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.cli.verb import AsJson, Option, noun, verb
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from physai.sdk.contract.terms import (
 )
 from physai.sim.tasks import rotations
 from physai.sim.tasks.common import envelope
-from physai.train.models.policy_graph import ActorGRU, ActorMLP, PolicyGraph, State, projected_gravity
+from physai.train.models.kinematics import projected_gravity
+from physai.train.models.policy_graph import ActorGRU, ActorMLP, PolicyGraph, State
 
 HALF = math.sqrt(0.5)
 POSITIONS = [0.5, -1.0]

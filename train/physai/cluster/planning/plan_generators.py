@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parameter import Option
+from physai.sdk.cli.parsing.parameter import Option
 
 if TYPE_CHECKING:
     from physai.cluster.planning.estimate import Costs, Node, Plan
@@ -33,7 +33,7 @@ def plan_generators(
     num_envs: int | None = None,
     model: Annotated[Path | str | None, Option(old=("--robot",))] = None,
     preset: str | None = None,
-    out: Annotated[Path | str | None, Option(flags=("-o",), old=("--output",), metavar="YAML")] = None,
+    out: Annotated[Path | str | None, Option(flags=("-o",), old=("--output",))] = None,
     say: Callable[[str], None] | None = None,
 ) -> GeneratorPlan:
     """Measure simulation, learning and transfer on one processor, and plan the generators of a cluster.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.compute.ray.ray_address import ray_address
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parameter import Option
+from physai.sdk.cli.parsing.parameter import Option
 
 if TYPE_CHECKING:
     from physai.cluster.sweep.folder import SweepBase, SweepFolder, SweepTrial
@@ -45,7 +45,7 @@ def run_sweep(
     out: Annotated[Path | str | None, Option(metavar="DIR")] = None,
     *,
     over: Annotated[Path | str | None, Option(metavar="YAML")] = None,
-    resume: Annotated[Path | str | None, Option(metavar="DIR")] = None,
+    resume: Annotated[Path | str | None, Option(metavar="RUN")] = None,
     ray: Annotated[str, Option(bare="auto", metavar="ADDRESS", check=ray_address)] = "local",
     device: str | None = None,
     model: Annotated[Path | str | None, Option(old=("--robot",))] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from physai.compute.ray.ray_address import RayAddress
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sdk.cli.parameter import Option
+from physai.sdk.cli.parsing.parameter import Option
 
 if TYPE_CHECKING:
     from physai.cluster.workflow.cache.store import ResultStore
@@ -57,7 +57,7 @@ def run_workflow(
     folder: Annotated[Path | str | None, Option(metavar="DIR")] = None,
     cache: Annotated[str | None, Option(metavar="ADDRESS")] = None,
     until: Annotated[str | None, Option(metavar="STAGE")] = None,
-    again: Annotated[Sequence[str], Option(metavar="STAGE", repeat=True)] = (),
+    again: Annotated[Sequence[str], Option(flags=("--rerun",), old=("--again",), metavar="STAGE", repeat=True)] = (),
     cpus: int | None = None,
     gpus: int | None = None,
     memory: Annotated[str | None, Option(metavar="SIZE")] = None,

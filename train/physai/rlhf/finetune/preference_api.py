@@ -21,7 +21,7 @@ from physai.rlhf.answers.teacher_choice import (
 )
 from physai.rlhf.finetune.fine_tune import Raters
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parameter import Option
+from physai.sdk.cli.parsing.parameter import Option
 
 if TYPE_CHECKING:
     from physai.rlhf.collection.collect import Collected
@@ -55,7 +55,7 @@ class FittedReward:
 def collect_preferences(
     runs: Annotated[Sequence[Path | str], Option(metavar="RUN")],
     *,
-    out: Database,
+    out: Path | str,
     pairs: int = 60,
     method: MethodName = "disagreement",
     segment_s: float = 0.5,

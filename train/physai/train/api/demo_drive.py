@@ -60,7 +60,7 @@ def drive(
     environment = {**os.environ, "ROS_DOMAIN_ID": str(own_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     # Cyclone DDS does not have wheels for every platform; UDP is built in.
     transport = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
-    options = ["--seconds", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
+    options = ["--duration-s", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
     twin_option = [] if twin is None else ["--twin", str(twin)]
     lifetime = ["--parent", str(os.getpid()), "--duration-s", str(ROBOT_TIME_S + seconds)]
     with tempfile.TemporaryFile("w+") as output:

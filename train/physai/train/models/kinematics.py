@@ -157,3 +157,9 @@ def pose_error(target: Tensor, position: Tensor, quat: Tensor, product: Tensor =
 
 MAX_ORIENTATION_ERROR = 2.0 * math.sin(math.pi / 2)
 """Greatest norm of the rotation part of `pose_error`, at half a turn."""
+
+
+def projected_gravity(quat: Tensor) -> Tensor:
+    """Unit vector of gravity in the base frame, R(quat)ᵀ · (0, 0, -1), shape (n, 3); quat is wxyz, base in world."""
+    w, x, y, z = quat.unbind(dim=1)
+    return torch.stack([2.0 * (w * y - x * z), -2.0 * (w * x + y * z), x * x + y * y - w * w - z * z], dim=1)

@@ -17,7 +17,7 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.position_limits import POSITION_TARGET, position_limits
 from physai.sdk.contract.robot import JOINT_SENSORS
 from physai.sdk.contract.terms import ActionTerm, ObservationTerm
-from physai.train.models.kinematics import ForwardKinematics, Pick, pose_error
+from physai.train.models.kinematics import ForwardKinematics, Pick, pose_error, projected_gravity
 from physai.train.models.moments import Peers, moments
 from physai.train.models.observation_functions import load_function
 from physai.train.models.perceptron import TanhPerceptron
@@ -178,12 +178,6 @@ class ObservationTerms(nn.Module):
         if name == POSITION_TARGET:
             last = torch.where(state["started"] > 0.5, last - joints(sensors["joint_pos"]), 0.0 * last)
         return last
-
-
-def projected_gravity(quat: Tensor) -> Tensor:
-    """Unit vector of gravity in the base frame, R(quat)ᵀ · (0, 0, -1), shape (n, 3); quat is wxyz, base in world."""
-    w, x, y, z = quat.unbind(dim=1)
-    return torch.stack([2.0 * (w * y - x * z), -2.0 * (w * x + y * z), x * x + y * y - w * w - z * z], dim=1)
 
 
 class ActionTerms(nn.Module):

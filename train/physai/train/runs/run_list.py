@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parameter import Option
+from physai.sdk.cli.parsing.parameter import Option
 
 if TYPE_CHECKING:
     from physai.train.runs.summary import RunSummary

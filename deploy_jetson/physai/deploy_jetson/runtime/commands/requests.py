@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from physai.deploy_jetson.update.robot_tree import TreeOption, tree_of
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 CONFIRM_S = 3.0
 """Longest wait for the joints to be at rest [s]."""

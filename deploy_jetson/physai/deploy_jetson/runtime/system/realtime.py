@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 
 # Highest priority to use; 99 is for the kernel's own watchdogs.
 MAX_PRIORITY = 98

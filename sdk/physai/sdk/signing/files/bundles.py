@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.signing.files.rederivation import VerdictTerms
 from physai.sdk.signing.files.user_keys import default_trust
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.base.plugins import contributions
 from physai.sdk.signing.files.user_keys import key_folder, trusted_validators
 
@@ -40,7 +40,7 @@ class VerdictTerms:
     """
 
     robot: Annotated[str | None, Option(metavar="NAME")] = None
-    days: int = 90
+    days: Annotated[float, Option(metavar="N")] = 90
     replay: Annotated[str | int, Option(metavar="N")] = "all"
     device: str = "cpu"
     task: str | None = None

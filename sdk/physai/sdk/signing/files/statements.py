@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.signing.files.bundles import utc_time, write_file
 
 if TYPE_CHECKING:

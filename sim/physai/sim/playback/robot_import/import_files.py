@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.shared.options import RayAddress
 from physai.sim.playback.robot_import.import_settings import DEFAULTS, ImportSettings
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sim.robots.importing.importer import ImportOptions

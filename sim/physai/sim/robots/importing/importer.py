@@ -1,12 +1,10 @@
 """Reads somebody else's robot, decides what its file leaves open, and writes a folder that needs nothing else."""
 
-import importlib
 import itertools
 import json
 import math
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,13 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from physai.sdk.base.errors import ModelError, PhysaiError
+from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import write_atomic
-from physai.sdk.base.plugins import contributions, load_plugin
 from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.checks.contacts import overlaps
 from physai.sim.robots.files.physics_options import check_options
 from physai.sim.robots.files.urdf import has_shapes, read_urdf
-from physai.sim.robots.files.xmlfile import XmlFile, parse_xml, read_xml
+from physai.sim.robots.files.xmlfile import XmlFile
 from physai.sim.robots.importing.actuation import Servos, actuate
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.meshes.assets import UrdfMeshes, compiled, gathered, simplify_hulls
@@ -32,6 +29,7 @@ from physai.sim.robots.importing.mjcf import read_mjcf
 from physai.sim.robots.importing.pose.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.pose.frames import mark_end_effector
 from physai.sim.robots.importing.pose.home import controls_at_home, home_keyframe
+from physai.sim.robots.importing.source_file import parsed_file
 from physai.sim.robots.importing.timestep import stable_timestep
 from physai.sim.robots.importing.urdf.masses import compare_mass, give_mass, link_masses, moving_mass, rigid_part
 from physai.sim.robots.importing.urdf.urdf_joints import link_of, refuse_expressions
@@ -42,12 +40,6 @@ from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, posed, robot_spec
 
 Array = NDArray[np.float64]
-
-GROUP = "physai.importers"
-"""Entry-point group of converters, named by the suffix of the files that they read."""
-
-RobotConverter = Callable[[Path], str]
-"""From a robot's file to the text of a URDF or MJCF; meshes are found relative to the file's folder."""
 
 DECISIONS_FILE = "decisions.json"
 PREVIEW_FILE = "preview.png"
@@ -112,7 +104,7 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
     """
     options, decisions = options or ImportOptions(), Decisions()
     _require_free(folder)
-    parsed = _parsed(source, decisions)
+    parsed = parsed_file(source, decisions)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -165,51 +157,6 @@ def _require_free(folder: Path) -> None:
         raise ModelError(
             f"{folder}: has {others[0]}, and a robot's folder has one model; delete it or choose another folder with -o"
         )
-
-
-def _parsed(source: Path, decisions: Decisions) -> XmlFile:
-    if source.suffix.lower().removeprefix(".") in contributions(GROUP):
-        return _converted(source, decisions)
-    if source.suffix.lower() != ".xacro":
-        return read_xml(source)
-    read_xml(source)  # refuses what no parser should see
-    try:
-        xacro: Any = importlib.import_module("xacro")
-    except ImportError as error:
-        raise ModelError(
-            f"{source}: a xacro file needs the package xacro: pip install xacro (or convert it: xacro FILE -o "
-            f"{source.stem}.urdf)"
-        ) from error
-    try:
-        text = xacro.process_file(str(source)).toxml()
-    except RecursionError as error:
-        raise ModelError(f"{source}: xacro: its files or macros include each other in a circle") from error
-    except Exception as error:  # xacro raises whatever its macros do
-        raise ModelError(f"{source}: xacro: {' '.join(str(error).split())[:300]}{_xacro_advice(error)}") from error
-    decisions.add("xacro", "expanded with its default arguments", f"xacro {source.name} ARG:=VALUE -o FILE.urdf")
-    return parse_xml(str(text).encode(), source)
-
-
-def _converted(source: Path, decisions: Decisions) -> XmlFile:
-    """A file of a format that another package converts to URDF or MJCF."""
-    name = source.suffix.lower().removeprefix(".")
-    convert: RobotConverter = load_plugin(GROUP, "importer", name)
-    try:
-        text = convert(source)
-    except PhysaiError:
-        raise
-    except Exception as error:  # an importer of another package may raise anything
-        raise ModelError(f"{source}: the importer {name!r} fails: {type(error).__name__}: {error}") from error
-    decisions.add("importer", f"converted by {contributions(GROUP)[name].value}")
-    return parse_xml(text.encode(), source)
-
-
-def _xacro_advice(error: Exception) -> str:
-    if "ament" in str(error) or "rospkg" in str(error):
-        return "; source ROS's setup.bash for $(find …), or write the path instead"
-    if "missing attribute 'default'" in str(error) or "Undefined substitution argument" in str(error):
-        return "; expand it with its arguments, and import the result: xacro FILE ARG:=VALUE -o robot.urdf"
-    return ""
 
 
 def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from physai.sdk.base.arguments import MAX_SEED, require_range
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sim.robots import Robot
@@ -31,7 +31,7 @@ def replay(
     logs: Sequence[str | Path] | Sequence[RobotLog],
     *,
     against: Annotated[str | Path | None, Option(metavar="TWIN")] | Twin | Robot = None,
-    drive: Annotated[Literal["efforts", "commands"], Option(flags=("--from",))] = "efforts",
+    drive: Annotated[Literal["efforts", "commands"], Option(flags=("--inputs",), old=("--from",))] = "efforts",
     columns: Annotated[Path | str | None, Option(metavar="YAML")] = None,
     window_s: Annotated[float, Option(old=("--window",))] = 0.25,
     seed: int = 0,

@@ -18,7 +18,7 @@ from physai.deploy_jetson.update.flash.deliver import FlashStep
 from physai.deploy_jetson.update.flash.target import Target
 from physai.deploy_jetson.update.slots.slot_records import HealthLimits
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.parsing.parser import Parser
 
 LIMITS = HealthLimits(window_s=0.8, start_timeout_s=120.0, alive_timeout_s=60.0)
 """Two ticks of a slow pendulum."""

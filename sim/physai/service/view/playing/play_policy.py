@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.sdk.base.arguments import require_range
 from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
 from physai.sdk.base.files import require_replaceable
-from physai.sdk.base.option import Option
+from physai.sdk.base.parameters.arguments import require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
-    from physai.service.view.counterexample import RecordedPlayer
+    from physai.service.view.playing.counterexample import RecordedPlayer
     from physai.sim.playback.moment import EpisodeOutcome, Moment
     from physai.sim.playback.picture_subject import Scene
     from physai.sim.playback.player import EpisodePlayer
@@ -73,7 +73,7 @@ def play(
     *,
     counterexample: int | None = None,
     task: str | Path | None = None,
-    model: Annotated[str | Path | None, Option(old=("--robot",), metavar="NAME|FILE")] = None,
+    model: Annotated[str | Path | None, Option(old=("--robot",), metavar="FILE")] = None,
     preset: str | None = None,
     agent: str | None = None,
     video: Annotated[Path | str | None, Option(metavar="MP4")] = None,
@@ -228,7 +228,7 @@ def _live(request: _Request) -> tuple[Scene, str, EpisodePlayer]:
 
 def _recorded(request: _Request, number: int, say: Callable[[str], None]) -> tuple[Scene, str, RecordedPlayer]:
     """A player that replays the recording of a counterexample."""
-    from physai.service.view.counterexample import RecordedPlayer, find_counterexample
+    from physai.service.view.playing.counterexample import RecordedPlayer, find_counterexample
 
     for name in ("agent", "preset", "record", "duration_s"):
         if getattr(request, name) is not None:
@@ -297,7 +297,7 @@ def _stop_on_interrupt(player: Player) -> Generator[list[int]]:
 
 
 def _in_window(player: Player, scene: Scene) -> None:
-    from physai.service.view.viewer import RealTimePacer, Window, watch
+    from physai.service.view.playing.viewer import RealTimePacer, Window, watch
 
     with Window(scene) as window:
         watch(player, window, RealTimePacer())

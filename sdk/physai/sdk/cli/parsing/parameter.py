@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from physai.sdk.base.option import Option as Option
-from physai.sdk.cli.docstring import argument_texts, help_text
-from physai.sdk.cli.parser import Parser, key_values
+from physai.sdk.base.parameters.option import Option as Option
+from physai.sdk.cli.parsing.docstring import argument_texts, help_text
+from physai.sdk.cli.parsing.parser import Parser, key_values
 
 _EMPTY = inspect.Parameter.empty
 _SCALARS = (str, int, float, bool, Path)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import DeviceError, MissingExtraError
-from physai.service.view.viewer import RealTimePacer, watch
+from physai.service.view.playing.viewer import RealTimePacer, watch
 from physai.sim.playback.picture_subject import markers_of
 
 if TYPE_CHECKING:
-    from physai.service.view.counterexample import RecordedPlayer
+    from physai.service.view.playing.counterexample import RecordedPlayer
     from physai.sim.playback.moment import Moment
     from physai.sim.playback.picture_subject import Scene
     from physai.sim.playback.player import EpisodePlayer

@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import DeviceError
-from physai.service.view.counterexample import RecordedPlayer
+from physai.service.view.playing.counterexample import RecordedPlayer
 from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import draw
 from physai.sim.playback.moment import Moment

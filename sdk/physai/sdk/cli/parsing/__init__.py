@@ -1,0 +1,1 @@
+"""Arguments of the command line from signatures and docstrings."""
