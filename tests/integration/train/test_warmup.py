@@ -172,7 +172,7 @@ def test_a_run_that_lacks_memory_stops_and_the_command_it_names_lets_it_go_on(
     train = ["train", task.name, "--engine", "warp", "--device", "cpu", "--num-envs", "8", "--iterations", "2"]
     train += ["--set", "horizon=8", "--set", "minibatches=2", "--out"]
     assert main([*train, str(tmp_path / "stopped")]) == 2
-    named = re.search(r"physai (warmup TASK --max-contacts \d+ --max-constraints \d+)", capsys.readouterr().err)
+    named = re.search(r"physai (tasks warmup TASK --max-contacts \d+ --max-constraints \d+)", capsys.readouterr().err)
     assert named is not None
     words = named[1].replace("TASK", task.name).split()
     assert main([*words, "--device", "cpu"]) == 0
@@ -185,7 +185,7 @@ def test_a_run_that_lacks_memory_stops_and_the_command_it_names_lets_it_go_on(
         (["--device", "cuda:99"], "--device cuda:99: "),
         (["--device", "gpu"], "--device gpu: expected auto, cpu, cuda or cuda:N"),
         (["nope"], "no task named 'nope'"),
-        (["--robot", "ur10e"], "--robot: name the one TASK that it is for; got 0"),
+        (["--model", "ur10e"], "--model: name the one TASK that it is for; got 0"),
         (["ur10e-reach", "cartpole-swingup", "--preset", "a", "--twin", "b"], "--twin and --preset: name the one TASK"),
         (["ur10e-reach", "--twin", "missing.json"], "missing.json"),
         (["--max-contacts", "3"], "give both numbers, for one TASK"),

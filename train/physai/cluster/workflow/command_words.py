@@ -25,6 +25,9 @@ VERBS: dict[str, frozenset[str] | None] = {
 }
 """Nouns that a stage may use, and their verbs if not all: those that read and write the files that they are given."""
 
+_LISTED = ("runs", "tasks")
+"""Nouns that list without a verb."""
+
 _CODE_OPTIONS = ("physai", "peer_python")
 """Options whose value is a program."""
 
@@ -39,7 +42,8 @@ def word_problems(words: Sequence[str]) -> Iterator[str]:
         yield f"no stage runs {words[0]!r}; stages run {', '.join(_shown(name) for name in VERBS)}"
         return
     verbs = VERBS[noun]
-    if verbs is not None and not (rest and rest[0] in verbs):
+    is_list = not rest and noun in _LISTED
+    if verbs is not None and not (rest and rest[0] in verbs) and not is_list:
         got = rest[0] if rest else "nothing"
         yield f"no stage runs `{noun} {got}`; of {noun} a stage runs {', '.join(sorted(verbs))}"
         return

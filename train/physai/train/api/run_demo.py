@@ -148,11 +148,11 @@ def _twin(task: str, folder: Path, step: _Steps) -> Path | None:
         _keep_old(work, step.say)
     name = robot.name if robot.name in robot_names() else str(robot.path)
     step(f"1 of 8: recording a simulated {robot.name} with hidden parameters, in place of a real robot")
-    _verb(["sim", "record", name, "--output", str(work)])
+    _verb(["sim", "record", name, "--out", str(work)])
     step("2 of 8: calibrating the twin on the recordings")
     twin = work / TWIN_FILE
     logs = sorted(str(path) for path in work.glob("*.csv"))
-    limits = ["--output", str(twin), "--report", str(work), "--budget-steps", str(CALIBRATION_STEPS)]
+    limits = ["--out", str(twin), "--report", str(work), "--budget-steps", str(CALIBRATION_STEPS)]
     _verb(["sim", "calibrate", name, *logs, *limits], accepted=(0, 1))
     return twin
 
@@ -162,7 +162,7 @@ def _validate(folder: Path, in_twin: list[str]) -> Verdict:
     from physai.sdk.evidence.verdict import parse_verdict
 
     evidence = str(folder / EVIDENCE_FILE)
-    _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--output", evidence])
+    _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--out", evidence])
     jobs = str(min(MAX_JOBS, len(os.sched_getaffinity(0))))
     where = ["--report", str(folder / REPORT_FOLDER), "--latency", evidence, *ACCEPT]
     verb = ["sim", "validate", str(folder), *in_twin, *where, "--jobs", jobs, "--json"]

@@ -110,8 +110,8 @@ def _by_hand(tasks: int, max_contacts: int | None, max_constraints: int | None, 
             f"{' and '.join(given)}: give both numbers, for one TASK, and without --measure; got "
             f"{len(given)} of 2 for {tasks} tasks"
         )
-    require_range("--max-contacts", max_contacts, 1, MAX_CAPACITY)
-    require_range("--max-constraints", max_constraints, 1, MAX_CAPACITY)
+    require_range("max_contacts", max_contacts, 1, MAX_CAPACITY)
+    require_range("max_constraints", max_constraints, 1, MAX_CAPACITY)
     return Capacities(max_contacts=max_contacts, max_constraints=max_constraints, by_hand=True)
 
 
