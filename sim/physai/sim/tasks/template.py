@@ -59,7 +59,7 @@ def critic(view: WorldView) -> Array:
 
 
 def make_task() -> Task:
-    """Called by physai; may take `robot` (for --robot) and `preset` (for --preset)."""
+    """Called by physai; may take `robot` (for --model) and `preset` (for --preset)."""
     # Your own robot: load_robot(Path(__file__).with_name("my_robot.urdf")). Put it next to this file or below, so that
     # run folders can keep a copy.
     robot = load_robot("cartpole")
