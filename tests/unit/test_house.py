@@ -1,6 +1,7 @@
 """The bounds of .ci/house.toml: sizes of packages, folders, files and functions, and names that are there twice."""
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -100,3 +101,15 @@ def test_few_modules_of_a_package_share_a_name() -> None:
         names = Counter(path.stem for path in files(package) if not path.stem.startswith("__"))
         twice += [f"{package}: {name}" for name, count in names.items() if count > 1]
     assert len(twice) <= BOUNDS["names"]["modules_twice"], twice
+
+
+def test_argparse_is_the_command_lines_alone() -> None:
+    """Procedures are functions; the bridge in `sdk/cli` makes the command line from them."""
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for package in BOUNDS["lines"]
+        for path in files(package)
+        if re.search(r"\bargparse\b", path.read_text(encoding="utf-8"))
+    }
+    outside = {name for name in users if not name.startswith("sdk/physai/sdk/cli/")}
+    assert outside == set()

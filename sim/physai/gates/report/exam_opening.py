@@ -53,9 +53,9 @@ def open_exam(
     """
     from physai.gates.report.validation import open_validation
     from physai.sdk.base.files import require_replaceable, write_atomic
-    from physai.sdk.cli.shared.key_files import key_folder
     from physai.sdk.signing.exam import JOURNAL_FILE
     from physai.sdk.signing.exam import open_exam as draw_exam
+    from physai.sdk.signing.files.user_keys import key_folder
 
     options = ValidationOptions(task=task, model=model, gates=gates, baseline=baseline, reference=reference)
     examined = open_validation(Path(policy), twin, options).examined

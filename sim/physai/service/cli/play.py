@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.compute.cli.options import share_bar
+from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.parameters.arguments import require_range
 from physai.sdk.base.terminal import printable, table

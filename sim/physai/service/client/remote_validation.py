@@ -55,8 +55,8 @@ def validate(
     from physai.gates.report.validation import MAX_SEED
     from physai.gates.report.validation import validate as validate_here
     from physai.sdk.base.parameters.arguments import require_range
-    from physai.sdk.cli.shared.signed_evidence import trusted_validators
     from physai.sdk.evidence.verdict import VERDICT_FILE, load_verdict
+    from physai.sdk.signing.files.user_keys import trusted_validators
 
     require_range("seed", options.seed, 0, MAX_SEED)
     folder = report_folder(policy, report)
@@ -91,8 +91,8 @@ def _in_service(
 ) -> dict[str, Any]:
     """Runs the gates in a service and writes its report here; returns the job as the service describes it."""
     from physai.sdk.base.terminal import printable
-    from physai.sdk.cli.shared.key_files import default_trust
     from physai.sdk.policy.header import GOLDEN_FILE
+    from physai.sdk.signing.files.user_keys import default_trust
     from physai.service.client.errors import ServiceError
     from physai.service.client.service import ServiceClient
     from physai.sim.policies.resolve import find_policy, find_reference

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.compute.cli.options import share_bar
+from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.verb import AsJson, Option, verb
 from physai.sim.teams.evaluation import evaluate
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Task
     from physai.sim.teams.evaluation import PolicyEvaluation, TeamEvaluation
 
-_HIDDEN = "==SUPPRESS=="
-"""Text of argparse for an option that the help leaves out."""
+_HIDDEN = "==SUPPRESS=="  # no help
 
 
 @verb(evaluate, summary="evaluate an exported policy in simulation")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.compute.cli.options import progress_bar
+from physai.compute.cli.progress_bars import progress_bar
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.shared.options import ValidatorSigning
 from physai.sdk.cli.verb import AsJson, Option, verb

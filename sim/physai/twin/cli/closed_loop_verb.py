@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.compute.cli.options import share_bar
+from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.shared.options import TrustedValidators, ValidatorSigning
 from physai.sdk.cli.verb import AsJson, Option, verb

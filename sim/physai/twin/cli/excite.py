@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from physai.compute.cli.options import share_bar
+from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, verb
 from physai.twin.calibration.design import excite

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from physai.compute.cli.options import share_bar
+from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.verb import AsJson, noun, verb
 from physai.twin.logs.check_logs import check_logs

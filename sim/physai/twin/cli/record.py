@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.compute.cli.options import share_bar
+from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.cli.verb import AsJson, verb
 from physai.twin.calibration.stand_in.recordings import record
 

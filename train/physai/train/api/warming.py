@@ -98,7 +98,7 @@ def _by_hand(tasks: int, max_contacts: int | None, max_constraints: int | None, 
     Raises:
         PhysaiError: only one of two is given, one is out of bounds, or for not exactly one task.
     """
-    from physai.compute.cli.options import require_range
+    from physai.sdk.base.parameters.arguments import require_range
     from physai.sim.envs.device.capacity import MAX_CAPACITY, Capacities
 
     numbers = {"--max-contacts": max_contacts, "--max-constraints": max_constraints}

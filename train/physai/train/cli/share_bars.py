@@ -17,7 +17,7 @@ def share_bars(*labels: str) -> Generator[tuple[Callable[[float], None], ...]]:
     Yields:
         For each bar a function that takes the share of the work done, in [0, 1].
     """
-    from physai.compute.cli.options import progress_bar
+    from physai.compute.cli.progress_bars import progress_bar
 
     with progress_bar() as bar:
         tasks = [bar.add_task(label, total=1.0) for label in labels]

@@ -6,11 +6,14 @@ validators of a trust file.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.parameters.option import Option
+from physai.sdk.base.terminal import printable
+from physai.sdk.cli.shared.key_files import key_of_role
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.requirements import Requirements
@@ -39,9 +42,18 @@ class ValidatorSigning:
         Raises:
             KeyFileError: the key of `--key` cannot be used.
         """
-        from physai.sdk.cli.shared.signed_evidence import own_signing_key
+        from physai.sdk.signing.ed25519 import PRIVATE_SUFFIX, KeyFileError
+        from physai.sdk.signing.files.user_keys import key_folder
 
-        return own_signing_key(self.key, self.passphrase_file)
+        if self.key is None and not (key_folder() / f"validator{PRIVATE_SUFFIX}").exists():
+            return None
+        try:
+            return key_of_role("validator", self.key, self.passphrase_file)
+        except KeyFileError as error:
+            if self.key is not None:
+                raise
+            print(printable(f"not signed: {error}"), file=sys.stderr)
+            return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +69,7 @@ class TrustedValidators:
 
     def keys(self) -> tuple[PublicKey, ...]:
         """Keys of the validators; see `trusted_validators`."""
-        from physai.sdk.cli.shared.signed_evidence import trusted_validators
+        from physai.sdk.signing.files.user_keys import trusted_validators
 
         return trusted_validators(self.trust)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 import stat
@@ -14,16 +13,6 @@ if TYPE_CHECKING:
     from physai.sdk.signing.ed25519 import Passphrase
 
 MAX_BYTES = 4096
-
-
-def add_passphrase_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds `--passphrase-file`."""
-    parser.add_argument(
-        "--passphrase-file",
-        type=Path,
-        metavar="FILE",
-        help="file whose first line is the passphrase of the key (default: prompt)",
-    )
 
 
 def passphrase_from(file: Path | None, *, confirm: bool = False) -> Passphrase:

@@ -70,7 +70,7 @@ def play_in_browser(
     port: int = DEFAULT_PORT,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> None:
-    """Wait for a browser of this machine, and play in real time: a `screen` of `physai.sim.play`.
+    """Wait for a browser of this machine, and play in real time: a `screen` of `physai.service.play`.
 
     Args:
         player: what is played.

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-# For the verbs that are not made by the bridge yet.
-from physai.sdk.base.parameters.arguments import require_range as require_range
-
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
-
-
-def add_reward_without_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds `--reward-without`, which `physai.compute.sandbox.reward.parse_layers` reads."""
-    parser.add_argument(
-        "--reward-without",
-        action="append",
-        default=[],
-        metavar="LAYER,…",
-        help="run the file of --reward although the kernel or container lacks this layer of its sandbox: namespaces, "
-        "landlock",
-    )
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
