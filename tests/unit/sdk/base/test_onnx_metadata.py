@@ -78,6 +78,12 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes, message: str) -> N
     assert message in str(caught.value)
 
 
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc, whose files have content and size 0")
+def test_a_file_of_the_system_is_refused() -> None:
+    with pytest.raises(ContractError, match="/proc/version: not an ONNX model"):
+        read_onnx_metadata(Path("/proc/version"))
+
+
 def test_a_contract_in_an_onnx_file(tmp_path: Path, full_contract: PolicyContract) -> None:
     path = write(tmp_path, IR_VERSION + GRAPH + entry(b"physai.contract", canonical_json(full_contract)))
     assert load_contract(path) == full_contract

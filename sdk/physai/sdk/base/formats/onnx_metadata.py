@@ -6,6 +6,7 @@ are skipped.
 """
 
 import mmap
+import os
 from pathlib import Path
 
 from physai.sdk.base.errors import ContractError
@@ -32,8 +33,9 @@ def read_onnx_metadata(path: Path) -> dict[str, str]:
         ContractError: the file cannot be read, is not an ONNX model, or exceeds the metadata limits.
     """
     with oserror_as(ContractError, f"{path}: cannot be read"), open_plain(path) as file:
-        if not file.read(1):
-            return parse_onnx_metadata(b"", source=str(path))
+        # Of size 0 are empty files, and those of /proc, which have content.
+        if os.fstat(file.fileno()).st_size == 0:
+            return parse_onnx_metadata(file.read(MAX_ENTRY_BYTES), source=str(path))
         # Not closed explicitly: a traceback may still refer to the map. It is unmapped with the last reference.
         return parse_onnx_metadata(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), source=str(path))
 
