@@ -302,7 +302,7 @@ def test_too_many_jobs_are_refused(bench: Any, write_policy: Writer) -> None:
     from physai.sdk.base.errors import PhysaiError
 
     for jobs in (0, -1, 1000):
-        with pytest.raises(PhysaiError, match=r"--jobs must be in 1 … 256"):
+        with pytest.raises(PhysaiError, match=r"`jobs` must be in 1 … 256"):
             workers.make_workers(bench.subject(write_policy()), jobs)
 
 
