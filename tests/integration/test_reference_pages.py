@@ -72,12 +72,14 @@ def test_the_kinds_of_observations_are_those_of_the_page_with_their_sizes() -> N
         "two per joint": 2 * joints,
         "the field's": pose,
         "one per commanded joint": joints,
+        "its `size`": 5,
     }
     rows = rows_of("tasks.md", "What the policy sees")
     assert {row[0].strip("`") for row in rows} == kinds_of(ObservationTerm)
     for kind, _, elements, *_ in rows:
         source = {"`sensor`": "joint_pos", "`command`": "ee_pose_target"}.get(kind)
-        term = ObservationTerm.model_validate({"name": "x", "kind": kind.strip("`"), "source": source})
+        more = {"function": "f", "size": 5, "source": "joint_pos"} if kind == "`function`" else {"source": source}
+        term = ObservationTerm.model_validate({"name": "x", "kind": kind.strip("`"), **more})
         assert contract.term_width(term) == (sizes.get(elements) or int(elements)), kind
 
 

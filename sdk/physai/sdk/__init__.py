@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from physai.sdk.signing.ed25519 import PublicKey as PublicKey
     from physai.sdk.signing.ed25519 import SigningKey as SigningKey
     from physai.sdk.signing.exam import Exam as Exam
-    from physai.sdk.signing.exam import ExamPredicate as ExamPredicate
     from physai.sdk.signing.exam import ExamSubject as ExamSubject
     from physai.sdk.signing.files.bundles import BundleFile as BundleFile
     from physai.sdk.signing.files.bundles import pack_bundle as pack_bundle
@@ -136,7 +135,6 @@ __all__ = [
     "EvidenceSignature",
     "Exam",
     "ExamFacts",
-    "ExamPredicate",
     "ExamSubject",
     "GateResult",
     "Guard",

@@ -88,7 +88,15 @@ class _RunningGate:
                 batches = self.generator.throw(errors[0]) if errors else self.generator.send(played)
             self.wanted = list(batches)
         except StopIteration as stop:
+            if not isinstance(stop.value, GateFinding):
+                raise GateError(f"the gate {self.line.gate.name!r} returns {stop.value!r}, not a GateFinding") from None
             self.line.finding, self.line.running, self.wanted = stop.value, False, []
+        except Exception as error:
+            # One of ours that fails is a bug; one of another package may raise anything.
+            if isinstance(error, PhysaiError) or type(self.line.gate) in GATES:
+                raise
+            name = self.line.gate.name
+            raise GateError(f"the gate {name!r} fails: {type(error).__name__}: {error}") from error
 
 
 def all_gates(evidence: LatencyEvidence | None, further: Sequence[str] = ()) -> dict[str, Gate]:

@@ -9,8 +9,6 @@ from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from physai.sdk.base.errors import ModelError as ModelError
-    from physai.sim.engines.mujoco import LastStateEngine as LastStateEngine
-    from physai.sim.engines.mujoco import MujocoEngine as MujocoEngine
     from physai.sim.engines.named import load_engine as load_engine
     from physai.sim.engines.protocol import AnyEngine as AnyEngine
     from physai.sim.engines.protocol import Array as Array
@@ -95,9 +93,7 @@ __all__ = [
     "Finding",
     "ImportOptions",
     "ImportSettings",
-    "LastStateEngine",
     "ModelError",
-    "MujocoEngine",
     "OnnxPolicy",
     "Policy",
     "PolicyEvaluation",

@@ -15,8 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from physai.gates import GateError, GateSettings, load_gates
-from physai.gates.runner import all_gates
+from physai.gates import Context, Gate, GateError, GateSettings, Play, load_gates
+from physai.gates.runner import (
+    ProgressLine,
+    _RunningGate,  # pyright: ignore[reportPrivateUsage]
+    all_gates,
+)
 from physai.sdk import ContractError, ObservationTerm, VerdictOutcome
 from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.plugins import PluginError
@@ -58,9 +62,9 @@ def save(path: Path, columns: Mapping[str, Any]) -> None:
 
 def contribute(folder: Path, group: str, *entries: str) -> None:
     """Writes an installed distribution with entry points."""
-    info = folder / "other-1.dist-info"
+    info = folder / f"other{folder.name}-1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: other{folder.name}\nVersion: 1\n")
     (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *entries]) + "\n")
 
 
@@ -171,6 +175,78 @@ def test_a_function_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises((error, ValueError), match=message):
         ObservationTerms(energetic(**changes))
+
+
+def test_plugins_that_return_something_else_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wrong_plugins.py").write_text("def nothing(*words):\n    return None\n")
+    for number, (group, name) in enumerate(
+        [
+            ("physai.log_readers", "lg"),
+            ("physai.importers", "rb"),
+            ("physai.observation_functions", "energy"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        contribute(folder, group, f"{name} = wrong_plugins:nothing")
+        monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "a.lg").write_text("x")
+    (tmp_path / "a.rb").write_text("x")
+    with pytest.raises(LogError, match="the reader 'lg' returns NoneType, not columns by name"):
+        read_log(tmp_path / "a.lg", load_robot("cartpole").spec)
+    with pytest.raises(ModelError, match="the importer 'rb' returns NoneType, not the text of a file"):
+        import_robot(tmp_path / "a.rb", tmp_path / "robot")
+    with pytest.raises(ObservationFunctionError, match="'energy' returns NoneType, not a tensor"):
+        ObservationTerms(energetic())
+
+
+class QuietGate(Gate):
+    """A gate without texts."""
+
+    name = "quiet"
+    question = "?"
+
+    def method(self, context: Context) -> str:
+        return ""
+
+    def threshold(self, context: Context) -> str:
+        return ""
+
+    def most_episodes(self, context: Context) -> int:
+        return 8
+
+
+class FailingGate(QuietGate):
+    """Raises in the middle."""
+
+    name = "failing"
+
+    def play(self, context: Context) -> Play:
+        played = yield [context.batch(0, context.conditions["calibrated"], count=8)]
+        raise ValueError(f"{played} is not enough")
+
+
+class SilentGate(QuietGate):
+    """Forgets its finding."""
+
+    name = "silent"
+
+    def play(self, context: Context) -> Any:
+        yield [context.batch(0, context.conditions["calibrated"], count=8)]
+
+
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [(FailingGate, "fails: ValueError: .* is not enough"), (SilentGate, "returns None, not a GateFinding")],
+)
+def test_a_gate_that_fails_is_named(
+    gate: type[Gate], message: str, bench: Any, write_policy: Callable[..., Path], find: Callable[..., Any]
+) -> None:
+    running = _RunningGate(ProgressLine(gate(), 8), gate().play(bench.context(write_policy())))
+    running.send(None)
+    with pytest.raises(GateError, match=message):
+        running.send([])
 
 
 def test_a_gate_of_ones_own_judges(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from physai.train.api.warming import warm_up as warm_up
     from physai.train.collectors.collector import Learner as Learner
     from physai.train.models.moments import Peers as Peers
-    from physai.train.models.policy_graph import Normaliser as Normaliser
     from physai.train.models.policy_graph import PolicyGraph as PolicyGraph
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.export import export_policy as export_policy
@@ -61,7 +60,6 @@ __all__ = [
     "IterationStats",
     "LayerReport",
     "Learner",
-    "Normaliser",
     "Outcome",
     "Pairs",
     "Peers",

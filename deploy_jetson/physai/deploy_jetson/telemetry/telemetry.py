@@ -134,7 +134,7 @@ class Telemetry:
     def record(self) -> str:
         """Request a recording of the last seconds; return where it is written, or why it is not."""
         if self._recorder is None or self.options.flight is None:
-            return "there is no flight recorder; start with --record"
+            return "there is no flight recorder; start with --record-s"
         self._requested.set()
         self._wake.set()
         return f"being written to {self.options.flight.folder}"

@@ -225,13 +225,13 @@ _KIND = DocumentKind(
 )
 
 
-def read_bundle(data: bytes | Path) -> Bundle:
+def read_bundle(data: bytes | Path | str) -> Bundle:
     """Reads a bundle from a file or from bytes; checks form and consistency, but no signature.
 
     Raises:
         BundleError: the bundle cannot be read, is not in canonical form, or is inconsistent.
     """
-    return open_members(read_archive(read_file(data) if isinstance(data, Path) else data))
+    return open_members(read_archive(data if isinstance(data, bytes) else read_file(Path(data))))
 
 
 def open_members(members: Members) -> Bundle:

@@ -97,6 +97,8 @@ def sign_time(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise TimeStatementError(f"{first['loc'][0]} {first['input']!r}: {first['msg']}") from None
+    if not keys:
+        raise TimeStatementError("no key signs the statement; give at least one")
     first, *others = keys
     envelope = first.envelope(payload)
     for key in others:

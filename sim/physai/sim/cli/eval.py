@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from physai.sim.tasks.task import Task
     from physai.sim.teams.evaluation import PolicyEvaluation, TeamEvaluation
 
-_HIDDEN = "==SUPPRESS=="  # no help
-
 
 @verb(evaluate, summary="evaluate an exported policy in simulation")
 def command(
@@ -26,7 +24,7 @@ def command(
     *,
     policy: Path,
     episodes: int,
-    preset: Annotated[str | None, Option(help=_HIDDEN)] = None,
+    preset: Annotated[str | None, Option(help="")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Print the successes."""

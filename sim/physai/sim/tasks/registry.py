@@ -148,7 +148,8 @@ def _options(factory: Callable[..., Any], name: str, *, robot: str | None, prese
             continue
         if option not in accepted:
             shown = repr(value)[1:-1][:MAX_SHOWN]
-            raise TaskError(f"task {name} has no {option}s to choose from; leave --{option} {shown} out")
+            flag = "--model" if option == "robot" else f"--{option}"
+            raise TaskError(f"task {name} has no {option}s to choose from; leave {flag} {shown} out")
         options[option] = load_robot(value) if option == "robot" else value
     return options
 

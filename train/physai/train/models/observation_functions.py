@@ -1,6 +1,7 @@
 """Functions of sensors and commands that other packages contribute to observations."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,16 +29,20 @@ def load_function(term: ObservationTerm, field_size: int) -> ObservationFunction
         ObservationFunctionError: two packages have one, it cannot be imported, or it returns another shape.
     """
     name = str(term.function)
-    function: ObservationFunction = load_plugin(GROUP, "observation function", name, error=ObservationFunctionError)
+    function: Any = load_plugin(GROUP, "observation function", name, error=ObservationFunctionError)
     value = torch.zeros(2, field_size)
     try:
-        result = function(value)
+        result: object = function(value)
     # A function of another package may raise anything.
     except Exception as error:
         raise ObservationFunctionError(
             f"the observation function {name!r} fails on an input of shape (2, {field_size}): "
             f"{type(error).__name__}: {error}"
         ) from error
+    if not isinstance(result, Tensor):
+        raise ObservationFunctionError(
+            f"the observation function {name!r} returns {type(result).__name__}, not a tensor"
+        )
     shape = tuple(result.shape)
     if shape != (2, term.size):
         raise ObservationFunctionError(

@@ -60,7 +60,7 @@ def _acquire(descriptor: int, path: Path, wait_s: float) -> None:
             if error.errno != errno.EWOULDBLOCK:
                 raise SlotError(f"{path}: cannot be locked: {error.strerror}") from None
         if not time.monotonic() < end:
-            raise LockedError(f"{path.parent} is in use: {_holder(descriptor)}; try again, or wait with --wait SECONDS")
+            raise LockedError(f"{path.parent} is in use: {_holder(descriptor)}; try again, or wait with --wait-s S")
         time.sleep(_POLL_S)
 
 

@@ -15,7 +15,7 @@ class Option:
     """Flags of the last version, which still work and say so."""
     metavar: str | None = None
     help: str | None = None
-    """Help instead of the docstring's text."""
+    """Help instead of the docstring's text; empty for an option that the help leaves out."""
     word: bool = False
     """A positional word although there is a default."""
     repeat: bool = False

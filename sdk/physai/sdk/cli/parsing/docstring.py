@@ -7,7 +7,7 @@ from typing import Any, cast
 
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Examples?|Attributes):$")
 _ENTRY = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*)$")
-_NONE_FOR = re.compile(r"(?:[.;,] |^)None for ((?:[^.;]|\.(?=\S))+)$")
+_NONE_FOR = re.compile(r"(?:[.;,] |^)None for ((?:[^.;]|\.(?=\S))+)(?=;|$)")
 
 
 def argument_texts(documented: Callable[..., Any]) -> dict[str, str]:

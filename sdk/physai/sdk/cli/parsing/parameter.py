@@ -92,7 +92,8 @@ class Parameter:
     def _settings(self) -> dict[str, Any]:
         default = None if self.required else self.default
         text = self.option.help if self.option.help is not None else self.text
-        settings: dict[str, Any] = {"help": help_text(text, default, self.flags), "default": argparse.SUPPRESS}
+        shown = argparse.SUPPRESS if self.option.help == "" else help_text(text, default, self.flags)
+        settings: dict[str, Any] = {"help": shown, "default": argparse.SUPPRESS}
         if self.kind is bool:
             return {**settings, "action": "store_false" if default else "store_true"}
         if typing.get_origin(self.kind) is Literal:

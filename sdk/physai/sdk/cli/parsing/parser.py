@@ -7,6 +7,7 @@ import reprlib
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
@@ -28,6 +29,8 @@ class Parser(argparse.ArgumentParser):
         # Override `type=float` and `type=int`: reject NaN, infinities and oversized integers for every option.
         self.register("type", float, _finite_number)
         self.register("type", int, _whole_number)
+        # `Path("")` would be the working folder.
+        self.register("type", Path, _path)
 
     def parse(self, arguments: list[str]) -> argparse.Namespace:
         """Parses the arguments.
@@ -61,6 +64,8 @@ class Parser(argparse.ArgumentParser):
         option = next((word.split("=")[0] for word in unknown if word.startswith("-")), None)
         if option is None:
             return f"unexpected argument {unknown[0]!r}"
+        if option in self._all_options() and option not in self._option_string_actions:
+            return f"{option} belongs behind the verb"
         close = difflib.get_close_matches(option, self._all_options(), n=3, cutoff=0.5)
         return f"no option {option}" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
@@ -86,6 +91,12 @@ def _finite_number(text: str) -> float:
         if math.isfinite(number := float(text)):
             return number
     raise argparse.ArgumentTypeError(f"expected a finite number, got {reprlib.repr(text)}")
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, got ''")
+    return Path(text)
 
 
 def _whole_number(text: str) -> int:

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.base.plugins import contributions, load_plugin
@@ -54,7 +54,10 @@ def _converted(source: Path, decisions: Decisions) -> XmlFile:
     except PhysaiError:
         raise
     except Exception as error:  # an importer of another package may raise anything
-        raise ModelError(f"{source}: the importer {name!r} fails: {type(error).__name__}: {error}") from error
+        message = " ".join(str(error).split())
+        raise ModelError(f"{source}: the importer {name!r} fails: {type(error).__name__}: {message}") from error
+    if not isinstance(cast("object", text), str):
+        raise ModelError(f"{source}: the importer {name!r} returns {type(text).__name__}, not the text of a file")
     decisions.add("importer", f"converted by {contributions(GROUP)[name].value}")
     return parse_xml(text.encode(), source)
 

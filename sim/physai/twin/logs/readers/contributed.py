@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,9 +37,13 @@ def read_contributed(path: Path) -> Table:
         PluginError: the reader cannot be imported, or two packages have one.
     """
     name = next(name for name in contributions(GROUP) if f".{name.lower()}" == path.suffix.lower())
-    reader: LogReader = load_plugin(GROUP, "log reader", name)
+    reader: Any = load_plugin(GROUP, "log reader", name)
     try:
-        columns = {key: _column(path, key, values) for key, values in reader(path).items()}
+        read: object = reader(path)
+        if not isinstance(read, Mapping):
+            raise LogError(f"{path}: the reader {name!r} returns {type(read).__name__}, not columns by name")
+        found = cast("Mapping[object, object]", read)
+        columns = {str(key): _column(path, str(key), values) for key, values in found.items()}
     except PhysaiError:
         raise
     # A reader of another package may raise anything.
