@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
     from physai.train.adapters.pettingzoo import TeamParallelEnv as TeamParallelEnv
-    from physai.train.algorithms.ppo import PPO as PPO
     from physai.train.algorithms.ppo import Rollout as Rollout
     from physai.train.algorithms.ppo import UpdateStats as UpdateStats
     from physai.train.api.exporting import export as export
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from physai.train.api.warming import WarmUp as WarmUp
     from physai.train.api.warming import warm_up as warm_up
     from physai.train.collectors.collector import Learner as Learner
-    from physai.train.models.moments import Peers as Peers
     from physai.train.models.policy_graph import PolicyGraph as PolicyGraph
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.onnx_export.export import export_policy as export_policy
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     from physai.train.teams.trainer import TeamTrainer as TeamTrainer
 
 __all__ = [
-    "PPO",
     "Choice",
     "ExportReport",
     "IterationStats",
@@ -62,7 +59,6 @@ __all__ = [
     "Learner",
     "Outcome",
     "Pairs",
-    "Peers",
     "PolicyGraph",
     "Progress",
     "QuantiseReport",

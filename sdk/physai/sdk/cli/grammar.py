@@ -191,9 +191,8 @@ def _entries() -> dict[str, EntryPoint]:
 
 def _gathered(name: str, own: CliCommand | None) -> CliCommand:
     """A noun with the verbs that other modules contribute."""
-    others = {
-        key.removeprefix(f"{name}."): load(entry) for key, entry in _entries().items() if key.startswith(f"{name}.")
-    }
+    prefix = f"{name}."
+    others = {key.removeprefix(prefix): _listed(entry) for key, entry in _entries().items() if key.startswith(prefix)}
     if own is None:
         return noun(NOUNS.get(name, f"verbs of {name}"), others)
     if not others:
@@ -209,6 +208,19 @@ def _gathered(name: str, own: CliCommand | None) -> CliCommand:
         return getattr(namespace, RUN, first.run)(namespace)
 
     return CliCommand(summary=first.summary, add_arguments=add_arguments, run=run)
+
+
+def _listed(entry: EntryPoint) -> CliCommand:
+    """A verb in the list of its noun; one that cannot be loaded says why, and harms no other."""
+    try:
+        return load(entry)
+    except PhysaiError as error:
+        reason = error
+
+    def refuse(namespace: argparse.Namespace) -> int:
+        raise reason
+
+    return CliCommand(summary=f"unavailable: {reason}".splitlines()[0], add_arguments=lambda parser: None, run=refuse)
 
 
 def _renamed(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:

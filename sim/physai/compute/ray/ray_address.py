@@ -3,7 +3,7 @@
 from typing import Annotated, TypeAlias
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 
 
 def ray_address(text: str) -> str:

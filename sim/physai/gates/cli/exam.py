@@ -41,5 +41,5 @@ def _open(
     return 0
 
 
-command = noun("open an exam, whose episodes nobody knows before", {"open": _open})
+command = noun("open an exam, which draws its episodes only then", {"open": _open})
 """The verb `sim exam`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
+from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.base.parameters.arguments import require_choice
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def create_token(
     data: DataFolder = DATA,
     db: DatabaseUrl = None,
 ) -> str:
-    """Create an access token of a service; from now on the service answers nobody without one.
+    """Create an access token of a service; from now on the service answers no request without one.
 
     Args:
         name: name of the token, such as ci or alice.
@@ -42,10 +43,7 @@ def create_token(
         ProblemError: there is a token of this name.
         PhysaiError: the file cannot be read, or `days` is out of range.
     """
-    from physai.service.auth.tokens import SCOPES
-
-    if scope not in SCOPES:
-        raise unknown_name("scope", scope, SCOPES)
+    require_choice("scope", scope, ("read", "run", "admin"))
     if days is not None and not 0.0 < days <= 36500.0:
         raise PhysaiError(f"`days` must lie above 0 and at most at 36500, got {days:g}")
     store = _store(data, db)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.parameters.arguments import require_range
+from physai.sdk.base.parameters.arguments import require_choice, require_range
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def evaluate(
     from physai.sim.policies.resolve import find_origin, find_policy
     from physai.sim.teams.trained_team import require_one_robot
 
+    require_choice("engine", engine, ("mujoco", "warp"))
     policy = Path(policy)
     if holds_team(policy):
         given = {"task": task, "model": model}

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.parameters.arguments import MAX_SEED, require_range, writable_file, writable_folder, write_page
+from physai.sdk.base.parameters.arguments import (
+    MAX_SEED,
+    require_range,
+    several,
+    writable_file,
+    writable_folder,
+    write_page,
+)
 from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.shared.options import RayAddress
 
@@ -173,6 +180,7 @@ def _recordings(
     from physai.twin.logs.reader import all_episodes
 
     unfit: list[str] = []
+    logs, held_out = several(logs), several(held_out)
     if logs and all(isinstance(log, RobotLog) for log in (*logs, *held_out)):
         groups = (cast("Sequence[RobotLog]", logs), cast("Sequence[RobotLog]", held_out))
     else:

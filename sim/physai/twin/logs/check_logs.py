@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.parameters.arguments import several
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def check_logs(
     fixed = None if not model else _robot(model)
     sources: list[str] = []
     unreadable: dict[str, str] = {}
-    for file in files:
+    for file in several(files):
         try:
             sources += all_episodes([file])
         except PhysaiError as error:

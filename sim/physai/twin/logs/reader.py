@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.base.parameters.arguments import several
 from physai.sdk.contract.robot import RobotSpec
 from physai.twin.logs.checks.reading import require_readable
 from physai.twin.logs.overlap import overlapping
@@ -128,7 +129,7 @@ def all_episodes(paths: Iterable[str | Path]) -> tuple[str, ...]:
         LogError: a file is missing or unreadable, or there are no or too many recordings.
     """
     expanded: list[str] = []
-    for path in paths:
+    for path in several(paths):
         text = str(path)
         file = Path(_split(text)[0])
         episodes: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_choice, require_range
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def simulate_robot(
     from physai.twin.virtual_robot.transport import simulated_robot
     from physai.twin.virtual_robot.watch import TallyWatch
 
+    require_choice("clock", clock, ("realtime", "lockstep"))
     duration_s = MAX_DURATION_S if duration_s is None else duration_s
     if not (math.isfinite(duration_s) and 0.0 < duration_s <= MAX_DURATION_S):
         raise PhysaiError(f"`duration_s` must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")

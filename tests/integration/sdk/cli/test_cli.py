@@ -120,6 +120,21 @@ class TestVerbs:
         expected = "physai: error: crash cannot be loaded: ZeroDivisionError: division by zero\n"
         assert (result.returncode, result.stdout, result.stderr) == (2, "", expected)
 
+    def test_a_verb_of_a_noun_that_cannot_be_loaded_harms_no_other(self, sandbox: Sandbox) -> None:
+        sandbox.add("fruit.peel", VERB.format(summary="peels", body="return 7"), module="verbs_peel")
+        sandbox.add("fruit.crash", "1 / 0\n", module="verbs_crash")
+        assert sandbox.run("fruit", "peel").returncode == 7
+        listed = sandbox.run("fruit", "--help")
+        assert listed.returncode == 0
+        words = " ".join(listed.stdout.split())
+        assert "peel peels" in words
+        assert "crash unavailable: fruit.crash cannot be loaded: ZeroDivisionError" in words
+        refused = sandbox.run("fruit", "crash")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == "physai: error: fruit.crash cannot be loaded: ZeroDivisionError: division by zero\n"
+        misspelt = sandbox.run("fruit", "peal")
+        assert misspelt.stderr.startswith("physai: error: no action named 'peal'; did you mean peel?")
+
     def test_a_library_missing_while_a_verb_runs_is_one_line(self, sandbox: Sandbox) -> None:
         sandbox.add("count", VERB.format(summary="", body="import no_such_library.inner; return 0"))
         result = sandbox.run("count")

@@ -4,6 +4,7 @@ import argparse
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,9 @@ from physai.sdk.cli.grammar import (
     every_parser,
     names,
 )
+
+OPTIONS = Path(__file__).parents[3] / "data" / "options.txt"
+"""Each command with its options, sorted."""
 
 ALONE = {"bench", "completion", "demo", "doctor"}
 """Commands about this installation, which have no noun."""
@@ -81,6 +85,24 @@ def test_a_typo_is_told_with_what_is_near() -> None:
         choose(["polciy", "train"])
     with pytest.raises(PhysaiError, match="did you mean validate"):
         choose(["sim", "valdate", "x"]).parse()
+
+
+def test_an_option_in_the_wrong_place_is_told_with_its_verbs() -> None:
+    with pytest.raises(PhysaiError, match="no option --json in this place; it stands behind list or show"):
+        choose(["tasks", "--json"]).parse()
+    with pytest.raises(PhysaiError, match=r"no option --jsno; did you mean --json\?"):
+        choose(["tasks", "--jsno"]).parse()
+
+
+def test_no_option_is_lost() -> None:
+    """A type that the bridge does not know leaves its option out without a word; the list of all options shows it."""
+    found: list[str] = []
+    for path, parser in leaves("", every_parser()):
+        if path not in SHORT_CUTS:
+            flags = sorted(flag for flag in parser._option_string_actions if flag.startswith("--") and flag != "--help")
+            found.append(" ".join([*path.split(), *flags]))
+    stored = OPTIONS.read_text(encoding="utf-8").splitlines()
+    assert sorted(found) == stored, f"if this is meant, change {OPTIONS.name}"
 
 
 TEXT = {"Path", "str", "ray_address"}

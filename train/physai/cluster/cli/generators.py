@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from physai.compute.ray.ray_address import RayAddress
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.cluster.generators.launch import Generators

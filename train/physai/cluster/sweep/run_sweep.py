@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.compute.ray.ray_address import ray_address
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.cluster.sweep.folder import SweepBase, SweepFolder, SweepTrial

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from physai.compute.ray.ray_address import RayAddress
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.cluster.workflow.cache.store import ResultStore

@@ -21,7 +21,8 @@ from physai.rlhf.answers.teacher_choice import (
 )
 from physai.rlhf.finetune.fine_tune import Raters
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.arguments import several
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.rlhf.collection.collect import Collected
@@ -106,7 +107,7 @@ def collect_preferences(
             task=task,
             robot=model,
         )
-        for run in runs
+        for run in several(runs)
     ]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.arguments import several
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.train.runners.runner import Trainer
@@ -99,7 +100,7 @@ def imitate(
     if teacher is not None:
         learn, origin = _from_policy(trainer, Path(teacher), rounds, tell)
     else:
-        learn, origin = _from_recordings(trainer, recordings, columns, tell)
+        learn, origin = _from_recordings(trainer, several(recordings), columns, tell)
     start = time.perf_counter()
     with training_alone(new.folder):
         for note in begin_run(new.folder, new.source, new.config, loaded, origin=origin):

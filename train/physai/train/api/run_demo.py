@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.base.extras import DISTRIBUTION
 from physai.sdk.base.file_names import POLICY_FILE
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 from physai.train.api.demo_drive import drive, verb_command
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.train.api.options import RolloutPool

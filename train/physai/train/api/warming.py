@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.sim.envs.device.capacity import Capacities

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.arguments import require_choice, require_range
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.train.quantize.quantize import QuantiseReport
@@ -62,8 +62,9 @@ def quantise(
     Raises:
         PhysaiError: the seed is out of range, or policy, twin or task cannot be read.
     """
-    if not 0 <= seed <= MAX_SEED:
-        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {seed}")
+    require_range("seed", seed, 0, MAX_SEED)
+    for variant in variants:
+        require_choice("variants", variant, ("int8", "fp8", "fp16"))
 
     from physai.sdk.onnx.trial import try_policy
     from physai.sim.policies.resolve import find_origin, find_policy

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.parsing.parameter import Option
+from physai.sdk.base.parameters.arguments import several
+from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.train.runs.summary import RunSummary
@@ -59,7 +60,7 @@ def list_runs(folders: Folders = (Path("runs"),), *, warn: Warn | None = None) -
     """
     from physai.train.runs.summary import find_runs, load_summary
 
-    paths = list(dict.fromkeys(path for folder in folders for path in find_runs(Path(folder))))
+    paths = list(dict.fromkeys(path for folder in several(folders) for path in find_runs(Path(folder))))
     if len(paths) > MAX_RUNS:
         raise PhysaiError(f"{len(paths)} runs, at most {MAX_RUNS} are read; name fewer")
     runs: list[RunSummary] = []
@@ -70,7 +71,7 @@ def list_runs(folders: Folders = (Path("runs"),), *, warn: Warn | None = None) -
             if warn is not None:
                 warn(f"left out: {error}")
     if not runs:
-        raise PhysaiError(f"no runs in {', '.join(map(str, folders))}; train one with: physai train TASK")
+        raise PhysaiError(f"no runs in {', '.join(map(str, several(folders)))}; train one with: physai train TASK")
     return runs
 
 

@@ -1,6 +1,8 @@
 """Checks of arguments that many procedures share: ranges, and files to be written."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import oserror_as, write_atomic
@@ -23,6 +25,27 @@ def require_range(name: str, value: float, least: float, most: float) -> None:
     """
     if not least <= value <= most:
         raise PhysaiError(f"`{name}` must lie in {least} … {most}, got {value}")
+
+
+def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Check that a value is one of a `Literal`, which Python does not.
+
+    Args:
+        name: the parameter.
+        value: its value.
+        choices: values allowed.
+
+    Raises:
+        PhysaiError: the value is none of them.
+    """
+    choices = tuple(choices)
+    if value not in choices:
+        raise PhysaiError(f"`{name}` must be {' or '.join(choices)}, got {value!r}")
+
+
+def several(values: Any) -> tuple[Any, ...]:
+    """Values of a parameter that takes several, also if one path was given alone: a string is a sequence of letters."""
+    return (values,) if isinstance(values, str | Path) else tuple(values)
 
 
 def writable_file(path: str | Path, example: str) -> Path:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from physai.sdk.base.parameters.option import Option as Option
+from physai.sdk.base.parameters.option import Option
 from physai.sdk.cli.parsing.docstring import argument_texts, help_text
 from physai.sdk.cli.parsing.parser import Parser, key_values
 

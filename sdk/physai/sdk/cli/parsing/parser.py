@@ -5,7 +5,7 @@ import difflib
 import math
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -64,20 +64,25 @@ class Parser(argparse.ArgumentParser):
         option = next((word.split("=")[0] for word in unknown if word.startswith("-")), None)
         if option is None:
             return f"unexpected argument {unknown[0]!r}"
-        if option in self._all_options() and option not in self._option_string_actions:
-            return f"{option} belongs behind the verb"
+        holders = [name for name, parser in self._verbs() if option in parser._all_options()]
+        if holders:
+            return f"no option {option} in this place; it stands behind {' or '.join(holders)}"
         close = difflib.get_close_matches(option, self._all_options(), n=3, cutoff=0.5)
         return f"no option {option}" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
     def _all_options(self) -> Iterable[str]:
         """Long options of this parser and of its subcommands."""
         options = {option for option in self._option_string_actions if option.startswith("--")}
+        for _, parser in self._verbs():
+            options.update(parser._all_options())
+        return options
+
+    def _verbs(self) -> Iterator[tuple[str, "Parser"]]:
         for action in self._actions:
             choices: object = action.choices
             if isinstance(choices, Mapping):
-                parsers = cast("Mapping[str, object]", choices).values()
-                options.update(*(parser._all_options() for parser in parsers if isinstance(parser, Parser)))
-        return options
+                parsers = cast("Mapping[str, object]", choices).items()
+                yield from ((name, parser) for name, parser in parsers if isinstance(parser, Parser))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

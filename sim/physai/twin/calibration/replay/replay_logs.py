@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_choice, require_range, several
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def replay(
         PhysaiError: an argument is out of range, or a twin or model cannot be read.
     """
     require_range("seed", seed, 0, MAX_SEED)
+    logs = several(logs)
+    require_choice("drive", drive, ("efforts", "commands"))
 
     def score(reference: str | Path | Twin | Robot) -> tuple[Robot, ReplayScore]:
         from physai.twin.calibration.replay.replay import replay as score_of
