@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -20,10 +21,12 @@ PAUSE_S = 2.0
 STUCK_S = 10.0
 """How much longer Ray's process on this computer may not answer before this process ends at once [s]."""
 
-# Reads until the process that it watches has ended. Then it speaks if Ray has ended, too, and a `Head` was open.
+_OPEN, _CLOSED = b"+", b"."
+# Reads until the process that it watches has ended. Then it speaks if Ray has ended, too, and a `Head` was open: one
+# that an interrupt kept from being made is never closed.
 _WITNESS = """
 import socket, sys
-if not sys.stdin.read():
+if sys.stdin.read() == "+":
     try:
         socket.socket(socket.AF_UNIX).connect(sys.argv[1])
     except OSError:
@@ -67,6 +70,7 @@ class Head:
         self._looked_s = -PAUSE_S
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="raylet", daemon=True).start()
+        self._tell_witness(_OPEN)
 
     def _watch(self) -> None:
         # Not by the clock: this process may have been stopped, too.
@@ -140,7 +144,15 @@ class Head:
             return
         self._closed.set()
         self._raylet.close()
-        self._witness.communicate(b".")
+        self._tell_witness(_CLOSED)
+        self._witness.communicate()
+
+    def _tell_witness(self, word: bytes) -> None:
+        assert self._witness.stdin is not None
+        # Somebody may have killed it.
+        with suppress(BrokenPipeError):
+            self._witness.stdin.write(word)
+            self._witness.stdin.flush()
 
 
 _Given = ParamSpec("_Given")

@@ -89,5 +89,5 @@ def test_a_free_body_is_shown_checked_and_trained_on_by_nothing(
     assert main(["robots", "check", str(robot)]) == 0
     assert capsys.readouterr().err == "dropping cube\n"
     for task in ("reach", "velocity"):
-        assert main(["train", task, "--robot", str(robot), "--out", str(tmp_path / task)]) == 2
+        assert main(["train", task, "--model", str(robot), "--out", str(tmp_path / task)]) == 2
         assert capsys.readouterr().err.startswith("physai")

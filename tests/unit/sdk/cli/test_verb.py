@@ -13,6 +13,7 @@ import pytest
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
+from physai.sdk.cli.parsing.parameter import parameters_of
 from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.cli.verb import AsJson, Option, noun, verb
 
@@ -276,3 +277,16 @@ def test_a_path_as_a_word_may_be_left_out() -> None:
     assert SEEN["file"] is None
     assert run(opened, "a.txt") == 0
     assert SEEN["file"] == Path("a.txt")
+
+
+def _file_first(one: Annotated[Path | str | None, Option(metavar="CAKE")] | int = None) -> None:  # type: ignore[assignment]
+    """Bake."""
+
+
+def _text_first(one: Annotated[str | Path | None, Option(metavar="CAKE")] | int = None) -> None:  # type: ignore[assignment]
+    """Bake."""
+
+
+def test_the_first_arm_of_a_union_is_what_the_signature_says_even_after_an_equal_union() -> None:
+    assert parameters_of(_file_first, {})["one"].kind is Path
+    assert parameters_of(_text_first, {})["one"].kind is str

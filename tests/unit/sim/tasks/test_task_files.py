@@ -57,7 +57,7 @@ def test_a_task_may_take_another_robot(task_file: TaskFile) -> None:
     assert reach.contract.fingerprint == load_task("ur10e-reach").contract.fingerprint
     with pytest.raises(UnknownNameError, match="did you mean ur10e"):
         load_task(path, robot="ur10")
-    with pytest.raises(TaskError, match="task cartpole-swingup has no robots to choose from; leave --robot go2 out"):
+    with pytest.raises(TaskError, match="task cartpole-swingup has no robots to choose from; leave --model go2 out"):
         load_task("cartpole-swingup", robot="go2")
     with pytest.raises(TaskError, match="task go2-velocity has no presets to choose from; leave --preset fast out"):
         load_task("go2-velocity", preset="fast")

@@ -190,47 +190,46 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 def _kind_of(annotation: Any, names: dict[str, Any]) -> _Kind | None:
     """The first arm of an annotation that the command line knows; None if there is none."""
-    node = ast.parse(annotation, mode="eval").body if isinstance(annotation, str) else None
+    if isinstance(annotation, str):
+        return _kind_of_text(ast.parse(annotation, mode="eval").body, names)
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return next((kind for arm in inner if (kind := _kind_of(arm, names)) is not None), None)
+    if origin is Annotated:
+        return _annotated(inner[0], inner[1:], names)
+    if annotation in _SCALARS or origin is Literal:
+        return _Kind(annotation)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _Kind(str, pairs=True)
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        element = _kind_of(inner[0], names)
+        return None if element is None else dataclasses.replace(element, many=True)
+    return None
+
+
+def _kind_of_text(node: ast.expr, names: dict[str, Any]) -> _Kind | None:
+    """Evaluates arms of a union one by one, so that one that is imported for type checkers alone harms no other.
+
+    Unions are never evaluated: equal ones are one object to `typing`, with the arms in the order of the first.
+    """
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _kind_of_text(node.left, names) or _kind_of_text(node.right, names)
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
-        # As text: evaluated, equal unions would be one object, with the arms in the order of the first.
         first, *words = map(ast.unparse, node.slice.elts)
         return _annotated(first, [eval(word, names) for word in words], names)
-    for arm in _arms(annotation, names):
-        origin, inner = typing.get_origin(arm), typing.get_args(arm)
-        if origin is Annotated:
-            return _annotated(inner[0], inner[1:], names)
-        if arm in _SCALARS or origin is Literal:
-            return _Kind(arm)
-        if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-            return _Kind(str, pairs=True)
-        if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
-            element = _kind_of(inner[0], names)
-            if element is not None:
-                return dataclasses.replace(element, many=True)
+    with suppress(NameError):
+        return _kind_of(eval(ast.unparse(node), names), names)
     return None
 
 
 def _annotated(annotation: Any, words: Sequence[Any], names: dict[str, Any]) -> _Kind | None:
     option = next((word for word in words if isinstance(word, Option)), Option())
     if option.flatten:
-        made = next(one for one in _arms(annotation, names) if dataclasses.is_dataclass(one))
-        return _Kind(made, option=option)
+        return _Kind(_flattened(annotation, names), option=option)
     kind = _kind_of(annotation, names)
     return None if kind is None else dataclasses.replace(kind, option=option)
 
 
-def _arms(annotation: Any, names: dict[str, Any]) -> Iterator[Any]:
-    """Arms of a union, evaluated one by one, so that one that is imported for type checkers alone harms no other."""
-    if isinstance(annotation, str):
-        node = ast.parse(annotation, mode="eval").body
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            yield from _arms(ast.unparse(node.left), names)
-            yield from _arms(ast.unparse(node.right), names)
-            return
-        with suppress(NameError):
-            yield from _arms(eval(annotation, names), names)
-    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        for arm in typing.get_args(annotation):
-            yield from _arms(arm, names)
-    else:
-        yield annotation
+def _flattened(annotation: Any, names: dict[str, Any]) -> Any:
+    evaluated = eval(annotation, names) if isinstance(annotation, str) else annotation
+    return next(one for one in (evaluated, *typing.get_args(evaluated)) if dataclasses.is_dataclass(one))

@@ -141,15 +141,17 @@ class RayPlace:
 
     def stop(self) -> None:
         """Interrupt all attempts, and kill those that have not ended within 10 s."""
-        # Without a head they end by themselves.
-        if self._running and self.head.usable:
-            for reference in self._running:
-                self._ray.cancel(reference)
-            _, rest = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S + 2.0)
-            for reference in rest:
-                self._ray.cancel(reference, force=True)
-        if "head" in vars(self):
-            self.head.close()
+        try:
+            # Without a head they end by themselves.
+            if self._running and self.head.usable:
+                for reference in self._running:
+                    self._ray.cancel(reference)
+                _, rest = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S + 2.0)
+                for reference in rest:
+                    self._ray.cancel(reference, force=True)
+        finally:
+            if "head" in vars(self):
+                self.head.close()
 
 
 def _nodes(ray: Any, folder: Path) -> list[_Node]:
