@@ -41,7 +41,7 @@ from physai.twin.calibration.replay.windows import Windows
 from physai.twin.claims.spot_check import MOTION_MIN
 from physai.twin.logs import LogError, RobotLog
 from physai.twin.logs.overlap import overlapping
-from physai.twin.logs.trajectories import by_trajectory
+from physai.twin.logs.same_motion import same_motion
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
 from physai.twin.parameters.models import calibration_model, installed_version, model_fingerprint, robot_reference
@@ -50,10 +50,6 @@ from physai.twin.parameters.parameters import Parameter, catalogue
 Array = npt.NDArray[np.float64]
 
 MAX_BUDGET_STEPS = 10**12
-HELD_OUT_SHARE = 0.4
-"""Share of the recordings that a split holds out."""
-STILL_RANGE = 0.01
-"""Range of motion below which a robot counts as at rest [rad or m]."""
 
 
 class _Limits(TypedDict):
@@ -78,36 +74,6 @@ class Calibration:
     """Twin file that was written."""
     report: Path | None = None
     """Page of the report that was written."""
-
-
-def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
-    """Separate recordings with motion from those at rest, which only show sensor noise."""
-    moving = [bool((np.ptp(log.positions, axis=0) >= STILL_RANGE).any()) for log in logs]
-    return (
-        tuple(log for log, moves in zip(logs, moving, strict=True) if moves),
-        tuple(log for log, moves in zip(logs, moving, strict=True) if not moves),
-    )
-
-
-def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
-    """Split recordings randomly into training and held-out ones, each in the given order.
-
-    Recordings of one trajectory stay together, unless that would hold out more than half of all recordings.
-    """
-    if len(logs) < 2:
-        return tuple(logs), ()
-    # Recordings stay whole: two halves of one share friction, temperature and errors, so they are not independent.
-    count = max(1, round(HELD_OUT_SHARE * len(logs)))
-    groups = by_trajectory(logs)
-    if all(len(logs) < 2 * len(group) for group in groups):
-        groups = tuple((number,) for number in range(len(logs)))
-    held: set[int] = set()
-    order: list[int] = np.random.default_rng(seed).permutation(len(groups)).tolist()
-    for place in order:
-        if len(held) < count and 2 * len(held | set(groups[place])) <= max(len(logs), 2 * count):
-            held |= set(groups[place])
-    train = tuple(log for number, log in enumerate(logs) if number not in held)
-    return train, tuple(log for number, log in enumerate(logs) if number in held)
 
 
 def fit_twin(
@@ -292,12 +258,14 @@ def _check(robot: Robot, train: Sequence[RobotLog], held_out: Sequence[RobotLog]
         if log.sha256 in shared:
             raise LogError(f"log {log.name} is to be fitted and held out; a held-out recording must not be fitted")
     both = (*train, *held_out)
-    for one, other, share in overlapping(both):
-        common = f"logs {both[one].name} and {both[other].name} have {share:.0%} of the smaller one's samples in common"
-        if one < len(train) <= other:
-            raise LogError(f"{common}; a held-out recording must not be fitted")
-        if one >= len(train):
-            raise LogError(f"{common}; hold out different recordings, as a copy is no second one")
+    for found, what in ((overlapping, "samples"), (same_motion, "motion")):
+        for one, other, share in found(both):
+            names = f"logs {both[one].name} and {both[other].name}"
+            common = f"{names} have {share:.0%} of the shorter one's {what} in common"
+            if one < len(train) <= other:
+                raise LogError(f"{common}; a held-out recording must not be fitted")
+            if one >= len(train):
+                raise LogError(f"{common}; hold out different recordings, as a copy is no second one")
     names = {log.sha256: log.name for log in held_out}
     for log in held_out:
         if names[log.sha256] != log.name:

@@ -90,7 +90,8 @@ def calibrate(
         PhysaiError: an argument is out of range, or a file cannot be written.
     """
     from physai.sim.robots import load_robot
-    from physai.twin.calibration.calibrate import fit_twin, split_logs, without_still
+    from physai.twin.calibration.calibrate import fit_twin
+    from physai.twin.calibration.split import split_logs, without_still
     from physai.twin.model.twin import save_twin, signed_twin
 
     # Check what will be written before a fit that takes minutes.

@@ -26,8 +26,8 @@ Array = npt.NDArray[np.float64]
 
 DRAWS = 120
 """Draws of the twin's parameters by default."""
-MIN_DRAWS, MAX_DRAWS = 60, 10_000
-"""The least p-value is 1 in draws + 1, and three tests share 0.05."""
+MIN_DRAWS, MAX_DRAWS = 90, 10_000
+"""The least p-value is 1 in draws + 1, and a test has two ninths of 0.05."""
 RELATED = 0.5
 """Least correlation of a parameter with success that is worth a sentence; of 60 draws, chance gives 0.33 at most in 99
 of 100 parameters."""

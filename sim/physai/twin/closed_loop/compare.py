@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.stats.statistics import holm
 from physai.sdk.stats.two_sample import (
     centred,
     detectable_rate_difference,
@@ -18,7 +17,15 @@ from physai.sdk.stats.two_sample import (
 )
 from physai.sim.tasks.task import Task
 from physai.twin.closed_loop.runs import Runs, commanded_joints
-from physai.twin.model.closed_loop_evidence import POWER, SIGNIFICANCE, SUCCESS, TIME, TRAJECTORIES, ClosedLoopTest
+from physai.twin.model.closed_loop_evidence import (
+    OUTPUTS,
+    POWER,
+    SIGNIFICANCE,
+    SUCCESS,
+    TIME,
+    TRAJECTORIES,
+    ClosedLoopTest,
+)
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -29,6 +36,9 @@ NEEDED = 2.0
 """A test counts as powerful where it would have found a difference of this many margins."""
 RATE_NEEDED = 0.5
 """The test of success counts as powerful where it would have found this difference."""
+OUTPUTS_NEEDED = 0.5
+"""The test of speeds and commands counts as powerful where it would have found this difference, relative to the
+recorded value: a controller that balances commands little and irregularly."""
 MOTION_FLOOR = 0.1
 """Least motion by which trajectories are scaled [rad or m], so that noise of a joint at rest does not count."""
 PERIODS_FLOOR = 2.0
@@ -36,8 +46,10 @@ PERIODS_FLOOR = 2.0
 MAX_MOMENTS = 100
 """Greatest number of moments of a trajectory that are compared."""
 
-ALONE = SIGNIFICANCE / 3.0
-"""Greatest p-value with which one of the three deciding tests contradicts a twin, whatever the others find (Holm)."""
+SUCCESS_SHARE, OTHER_SHARE = 1.0 / 3.0, 2.0 / 9.0
+"""Shares of the significance that the test of success has, and each of the three others (weighted Bonferroni)."""
+SUCCESS_LEVEL, OTHER_LEVEL = SUCCESS_SHARE * SIGNIFICANCE, OTHER_SHARE * SIGNIFICANCE
+"""Greatest p-values with which they contradict a twin."""
 
 MIN_SETS = 10
 """Least number of data sets of which trajectories are compared."""
@@ -71,17 +83,15 @@ def compare(task: Task, real: Runs, twin: Runs) -> RunComparison:
     twin_success = twin.succeeded(task.success.hold_s).reshape(-1, count)
     most = bool(real_success.mean() >= 0.5)
     sets = _Sets.of(real, twin, real_success == most, twin_success == most)
-    deciding = [_success(real_success, twin_success), _time(sets, most), _trajectories(sets)]
     names, joints = task.contract.robot.joint_names, commanded_joints(task.contract)
-    informing = [
-        *(_size(sets, sets.runs.speed[:, :, j], f"speed of {name}", "rad/s or m/s") for j, name in enumerate(names)),
-        *(
-            _size(sets, sets.runs.command[:, :, c], f"command of {names[j]}", "rad, m, N·m or N")
-            for c, j in enumerate(joints)
-        ),
-    ]
+    sizes = {(f"speed of {name}", "rad/s or m/s"): _sizes(sets.runs.speed[:, :, j]) for j, name in enumerate(names)}
+    for c, j in enumerate(joints):
+        sizes[f"command of {names[j]}", "rad, m, N·m or N"] = _sizes(sets.runs.command[:, :, c])
+    informing = [_mean_test(sets, values, name[:64], unit) for (name, unit), values in sizes.items()]
+    outputs = _outputs(sets, informing, list(sizes.values()))
+    success, others = _success(real_success, twin_success), (_time(sets, most), _trajectories(sets), outputs)
     for_information = [test.model_copy(update={"decides": False}) for test in informing]
-    tests = (*_adjusted(deciding), *for_information)
+    tests = (_adjusted(success, SUCCESS_SHARE), *(_adjusted(one, OTHER_SHARE) for one in others), *for_information)
     return RunComparison(real_success, twin_success, "succeeded" if most else "failed", tests, sets.spreads)
 
 
@@ -118,9 +128,8 @@ class _Sets:
         return np.where(self.known, table - centre, 0.0).sum(axis=1) / self.known.sum(axis=1)
 
 
-def _adjusted(tests: Sequence[ClosedLoopTest]) -> list[ClosedLoopTest]:
-    adjusted = holm([test.p_value for test in tests])
-    return [test.model_copy(update={"p_value": p}) for test, p in zip(tests, adjusted, strict=True)]
+def _adjusted(test: ClosedLoopTest, share: float) -> ClosedLoopTest:
+    return test.model_copy(update={"p_value": min(1.0, test.p_value / share)})
 
 
 def _success(real: Bools, twin: Bools) -> ClosedLoopTest:
@@ -132,7 +141,7 @@ def _success(real: Bools, twin: Bools) -> ClosedLoopTest:
         difference=rate - successes / trials,
         p_value=rate_difference_p_value(successes, trials, twin.mean(axis=1)),
         margin=0.0,
-        detectable=detectable_rate_difference(trials, rate, ALONE, POWER),
+        detectable=detectable_rate_difference(trials, rate, SUCCESS_LEVEL, POWER),
         needed=RATE_NEEDED,
     )
 
@@ -144,11 +153,39 @@ def _time(sets: _Sets, succeeded: bool) -> ClosedLoopTest:
     return test.model_copy(update={"margin": margin, "needed": NEEDED * margin})
 
 
-def _size(sets: _Sets, series: Array, name: str, unit: str) -> ClosedLoopTest:
-    """Test of the root mean square of a series, shape (R, M)."""
+def _sizes(series: Array) -> Array:
+    """Root mean square of each run's series, (R, M) to (R,)."""
     known = np.isfinite(series)
     squares = np.where(known, series, 0.0) ** 2
-    return _mean_test(sets, np.sqrt(squares.sum(axis=1) / np.maximum(known.sum(axis=1), 1)), name[:64], unit)
+    return np.sqrt(squares.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+
+
+def _outputs(sets: _Sets, tests: Sequence[ClosedLoopTest], sizes: Sequence[Array]) -> ClosedLoopTest:
+    """Test of all speeds and commands together: the one that is furthest from the twin's, in their deviations there.
+
+    Args:
+        sets: the data sets.
+        tests: of each output alone.
+        sizes: root mean squares of each, shape (R,).
+    """
+    draws = len(sets.known) - 1
+    apart = np.stack([centred(sets.means(values)) for values in sizes])
+    scale = np.sqrt((apart[:, 1:] ** 2).mean(axis=1)) if draws > 1 else np.ones(len(apart))
+    statistics = (apart / np.maximum(scale, np.finfo(np.float64).tiny)[:, None]).max(axis=0)
+    shares = [test.difference / max(abs(test.real), np.finfo(np.float64).tiny) for test in tests]
+    found = [None if test.detectable is None else test.detectable / max(abs(test.real), 1e-300) for test in tests]
+    known = [share for share in found if share is not None]
+    return ClosedLoopTest(
+        name=OUTPUTS,
+        unit="of the recorded",
+        real=0.0,
+        twin=None if draws < 2 else float(statistics[0]),
+        difference=max(shares, key=abs),
+        p_value=rank_p_value(statistics) if draws > 1 else 1.0,
+        margin=MARGIN,
+        detectable=max(known) if len(known) == len(found) else None,
+        needed=OUTPUTS_NEEDED,
+    )
 
 
 def _mean_test(sets: _Sets, values: Array, name: str, unit: str) -> ClosedLoopTest:
@@ -179,7 +216,7 @@ def _detectable_mean(means: Array, statistics: Array) -> float | None:
     if not len(means):
         return None
     apart = means - means.mean()
-    found = [detectable_shift(statistics, side, ALONE, POWER) for side in (apart, -apart)]
+    found = [detectable_shift(statistics, side, OTHER_LEVEL, POWER) for side in (apart, -apart)]
     return max((shift for shift in found if shift is not None), default=None)
 
 
@@ -194,7 +231,7 @@ def _trajectories(sets: _Sets) -> ClosedLoopTest:
         difference=float(statistics[0]),
         p_value=1.0 if few else rank_p_value(statistics),
         margin=MARGIN,
-        detectable=None if few else detectable_shift(statistics[1:], statistics[1:], ALONE, POWER),
+        detectable=None if few else detectable_shift(statistics[1:], statistics[1:], OTHER_LEVEL, POWER),
         needed=NEEDED * MARGIN,
     )
 

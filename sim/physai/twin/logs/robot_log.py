@@ -57,7 +57,7 @@ QUAT_TOLERANCE = 1e-3
 """Maximum deviation of a quaternion's length from 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RobotLog:
     """One recording: n samples, J joints.
 

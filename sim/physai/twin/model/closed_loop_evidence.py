@@ -35,7 +35,7 @@ class ClosedLoopTest(Frozen):
     """Twin minus real; for trajectories, how much further the recorded ones are from the twin's than these from each
     other."""
     p_value: Share
-    """Of a deciding test, adjusted for their number (Holm)."""
+    """Of a deciding test, adjusted for their number (weighted Bonferroni)."""
     margin: NonNegative
     """Difference up to which a twin counts as right, whatever the p-value."""
     detectable: NonNegative | None
@@ -52,7 +52,8 @@ class ClosedLoopTest(Frozen):
         if self.p_value < SIGNIFICANCE and relevant:
             return "contradicted"
         powerful = self.detectable is not None and self.detectable <= self.needed
-        return "reproduced" if powerful else "undecided"
+        # A difference as great as one that had to be found is no agreement, even if chance may explain it.
+        return "reproduced" if powerful and abs(self.difference) <= self.needed else "undecided"
 
 
 class ClosedLoop(Frozen):
@@ -119,16 +120,21 @@ def sentence(test: ClosedLoopTest) -> str:
     unit = f" {test.unit}" if test.unit else ""
     if test.twin is None:
         return f"{test.name}: no run of the twin can be compared with the recorded ones"
+    if test.verdict == "undecided" and abs(test.difference) > test.needed:
+        return (
+            f"{test.name}: the difference of {test.difference:.3g}{unit} may be chance (p = {test.p_value:.2g}), but at "
+            f"most {test.needed:.3g}{unit} would be agreement"
+        )
     if test.verdict == "undecided":
         found = "no difference" if test.detectable is None else f"only differences above {test.detectable:.3g}{unit}"
         return f"{test.name}: these recordings would show {found}, {test.needed:.3g}{unit} are needed"
     values = f"{test.real:.3g} on the robot, {test.twin:.3g} in the twin{unit and ','}{unit}"
-    if test.name == TRAJECTORIES:
+    if test.name in (TRAJECTORIES, OUTPUTS):
         values = f"{test.difference:.3g}{unit} apart"
     return f"{test.name}: {values} (p = {test.p_value:.2g}, {test.margin:.3g}{unit} would be negligible)"
 
 
-SUCCESS, TIME, TRAJECTORIES = "success", "time", "trajectories"
+SUCCESS, TIME, TRAJECTORIES, OUTPUTS = "success", "time", "trajectories", "speeds and commands"
 """Names of the deciding tests."""
 
 

@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, twin_file: Path, *more: str, policy: str = "policy.onnx") -> int:
     logs = [str(path) for path in sorted(folder.glob("run*.csv"))]
-    options = ["--task", str(TASK_FILE), "--draws", "60", *more]
+    options = ["--task", str(TASK_FILE), "--draws", "90", *more]
     return main(["sim", "closed-loop", str(twin_file), str(folder / policy), *logs, *options])
 
 
@@ -138,7 +138,7 @@ def test_another_policy_writes_nothing(folder: Path, tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--draws", "10"), "the number of draws must be 60 to 10000, got 10"),
+        (("--draws", "10"), "the number of draws must be 90 to 10000, got 10"),
         (("--length-s", "nan"), "expected a finite number"),
         (("--length-s", "0.001"), "longer than a control period"),
         (("--seed", "-1"), "--seed"),

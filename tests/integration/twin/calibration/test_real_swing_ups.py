@@ -20,7 +20,8 @@ from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.robots import load_robot
 from physai.sim.tasks.task import Task
 from physai.train import wrap
-from physai.twin.calibration.calibrate import fit_twin, split_logs
+from physai.twin.calibration.calibrate import fit_twin
+from physai.twin.calibration.split import split_logs
 from physai.twin.closed_loop.closed_loop import run_closed_loop
 from physai.twin.closed_loop.commands import check_commands
 from physai.twin.logs import RobotLog, read_logs
@@ -31,7 +32,7 @@ from physai.twin.parameters.parameters import catalogue
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 PENDULUM = DATA / "dfki_double_pendulum"
-DRAWS = 60
+DRAWS = 90
 
 
 def found(pattern: str) -> list[Path]:

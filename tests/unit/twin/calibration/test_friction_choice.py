@@ -11,8 +11,9 @@ import pytest
 from physai.sdk.base.errors import UnknownNameError
 from physai.sim.friction import MODELS
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import fit_twin, split_logs
+from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.calibration.fit.friction_choice import AUTO, CANDIDATES, simplest
+from physai.twin.calibration.split import split_logs
 from physai.twin.logs import RobotLog
 from physai.twin.model.twin import Twin, load_twin, save_twin
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from physai.sim.robots import load_robot
-from physai.twin.calibration.calibrate import fit_twin, residuals, split_logs
+from physai.twin.calibration.calibrate import fit_twin, residuals
 from physai.twin.calibration.replay.replay import ReplayScore, replay
+from physai.twin.calibration.split import split_logs
 from physai.twin.logs import RobotLog, read_logs
 from physai.twin.model.twin import Twin
 from physai.twin.parameters.models import calibration_model

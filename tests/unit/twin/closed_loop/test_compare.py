@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.stats.two_sample import detectable_rate_difference
 from physai.sim.tasks.task import Task
-from physai.twin.closed_loop.compare import ALONE, RATE_NEEDED, RunComparison, compare
+from physai.twin.closed_loop.compare import SUCCESS_LEVEL, RATE_NEEDED, RunComparison, compare
 from physai.twin.closed_loop.runs import Runs
 from physai.twin.model.closed_loop_evidence import POWER, ClosedLoopTest
 
@@ -42,7 +42,7 @@ def outcome(task: Task, twin: Runs, real: Runs | None = None) -> RunComparison:
 def test_equal_runs_are_reproduced(task: Task) -> None:
     found = outcome(task, moving(DRAWS * STARTS, seed=2))
     deciding = [test for test in found.tests if test.decides]
-    assert [test.name for test in deciding] == ["success", "time", "trajectories"]
+    assert [test.name for test in deciding] == ["success", "time", "trajectories", "speeds and commands"]
     assert {test.verdict for test in deciding} == {"reproduced"}
     assert [test.name for test in found.tests if not test.decides] == ["speed of rail", "command of rail"]
 
@@ -58,10 +58,10 @@ def test_a_twin_that_takes_longer_is_contradicted_in_time_and_trajectories(task:
 
 
 def test_a_significant_difference_below_the_margin_is_negligible(task: Task) -> None:
-    """5 % longer, without scatter: as significant as can be, p = 1/121 · 3."""
+    """5 % longer, without scatter: as significant as can be, p = 1/121 · 9/2."""
     real = moving(STARTS, seed=1, scatter=0.01)
     time = result_of(outcome(task, moving(DRAWS * STARTS, seed=2, settled=63.0, scatter=0.01), real), "time")
-    assert time.p_value == pytest.approx(3 / 121)
+    assert time.p_value == pytest.approx(4.5 / 121)
     assert time.verdict == "reproduced"
 
 
@@ -109,7 +109,7 @@ def test_a_vague_twin_decides_nothing(task: Task) -> None:
 @pytest.mark.parametrize(("runs", "rate"), [(3, 1.0), (10, 0.8)])
 def test_fewest_runs_that_decide_on_success(runs: int, rate: float) -> None:
     """As docs/explanation/closed-loop.md says."""
-    enough, fewer = (detectable_rate_difference(count, rate, ALONE, POWER) for count in (runs, runs - 1))
+    enough, fewer = (detectable_rate_difference(count, rate, SUCCESS_LEVEL, POWER) for count in (runs, runs - 1))
     assert enough is not None
     assert enough <= RATE_NEEDED
     assert fewer is None or fewer > RATE_NEEDED

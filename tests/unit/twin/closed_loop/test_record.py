@@ -23,8 +23,8 @@ def one_test(verdict: ClosedLoopVerdict = "reproduced", *, decides: bool = True)
         name="time",
         unit="s",
         real=2.0,
-        twin=2.5,
-        difference=0.5,
+        twin=2.3,
+        difference=0.3,
         p_value=0.01 if verdict == "contradicted" else 0.5,
         margin=0.2,
         detectable=0.9 if verdict == "undecided" else 0.3,
@@ -101,7 +101,7 @@ def test_a_contradicted_twin_is_not_credible(twin: Twin) -> None:
     credibility = tested.credible()
     assert not credibility.holds
     assert "contradicted (success 2 of 2 on the robot, 90% in the twin)" in credibility.reasons[0]
-    assert "time: 2 on the robot, 2.5 in the twin, s (p = 0.01, 0.2 s would be negligible)" in credibility.reasons[0]
+    assert "time: 2 on the robot, 2.3 in the twin, s (p = 0.01, 0.2 s would be negligible)" in credibility.reasons[0]
     assert tested.evidence_kinds == ("effort replay",)
 
 

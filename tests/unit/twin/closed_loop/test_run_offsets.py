@@ -94,7 +94,7 @@ def test_the_right_twin_is_reproduced_and_one_without_offsets_contradicted(
     balancer: Task, policy: OnnxPolicy, logs: tuple[RobotLog, ...]
 ) -> None:
     results = [
-        run_closed_loop(twin, policy, "0" * 64, balancer, logs, draws=60, seed=1)
+        run_closed_loop(twin, policy, "0" * 64, balancer, logs, draws=90, seed=1)
         for twin in (twin_of(balancer, *FITTED), twin_of(balancer))
     ]
     right, wrong = (result.record for result in results)

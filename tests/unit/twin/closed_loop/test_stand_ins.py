@@ -13,7 +13,7 @@ from physai.twin.closed_loop.closed_loop import ClosedLoopResult, most_related, 
 from physai.twin.model.closed_loop_evidence import ClosedLoopVerdict
 from physai.twin.model.twin import Twin, nominal_twin
 
-DRAWS = 60
+DRAWS = 90
 
 
 def hidden(seed: int) -> HiddenRobot:

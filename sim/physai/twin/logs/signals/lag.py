@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -56,10 +57,16 @@ def command_lag(log: RobotLog) -> tuple[LagEstimate | None, ...]:
     # The response to a position command is the servo's motion, not its delay.
     if log.command_kind != "joint_effort" or log.joint_effort is None:
         return (None,) * len(log.joint_names)
-    return tuple(
-        estimate_lag(log.time, log.command[:, joint], log.joint_effort[:, joint])
-        for joint in range(len(log.joint_names))
-    )
+    if log not in _KNOWN:
+        _KNOWN[log] = tuple(
+            estimate_lag(log.time, log.command[:, joint], log.joint_effort[:, joint])
+            for joint in range(len(log.joint_names))
+        )
+    return _KNOWN[log]
+
+
+# A calibration asks several times, and an estimate takes up to a second.
+_KNOWN: WeakKeyDictionary[RobotLog, tuple[LagEstimate | None, ...]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,119 @@
+"""Split recordings into those that are fitted and those that are held out, with every kind of evidence in both."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.twin.logs import RobotLog, command_lag
+from physai.twin.logs.trajectories import by_trajectory
+
+Array = npt.NDArray[np.float64]
+
+HELD_OUT_SHARE = 0.4
+"""Share of the recordings that a split holds out."""
+STILL_RANGE = 0.01
+"""Range of motion below which a robot counts as at rest [rad or m]."""
+SHOWN = 0.5
+"""A recording shows a range if it reaches this share of the greatest value in any of them."""
+TOP = 0.99
+"""Quantile of speeds and efforts that counts as the greatest: single samples may be faults."""
+SPEED_S = 0.02
+"""Time over which speeds are measured [s]."""
+MAX_SPLITS = 500
+"""Number of random splits that are compared."""
+
+
+def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
+    """Separate recordings with motion from those at rest, which only show sensor noise."""
+    moving = [bool((np.ptp(log.positions, axis=0) >= STILL_RANGE).any()) for log in logs]
+    return (
+        tuple(log for log, moves in zip(logs, moving, strict=True) if moves),
+        tuple(log for log, moves in zip(logs, moving, strict=True) if not moves),
+    )
+
+
+def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
+    """Split recordings into training and held-out ones, each in the given order.
+
+    Of all splits that hold out `HELD_OUT_SHARE`, it is one with the most kinds of evidence in both parts, see
+    `evidence`; what a single recording shows is fitted. Among equals, the seed decides. Recordings of one trajectory
+    stay together, unless that would hold out more than half of all recordings.
+    """
+    if len(logs) < 2:
+        return tuple(logs), ()
+    # Recordings stay whole: two halves of one share friction, temperature and errors, so they are not independent.
+    groups = by_trajectory(logs)
+    if all(len(logs) < 2 * len(group) for group in groups):
+        groups = tuple((number,) for number in range(len(logs)))
+    shown = evidence(logs)
+    best, most = frozenset[int](), -1
+    for held in _splits(groups, len(logs), seed):
+        fitted = frozenset[str]().union(*(shown[number] for number in range(len(logs)) if number not in held))
+        tested = frozenset[str]().union(*(shown[number] for number in held))
+        # What was not fitted cannot be tested, so a kind in the held-out part alone counts as nothing.
+        found = len(fitted) + len(fitted & tested)
+        if found > most:
+            best, most = held, found
+    train = tuple(log for number, log in enumerate(logs) if number not in best)
+    return train, tuple(log for number, log in enumerate(logs) if number in best)
+
+
+def _splits(groups: Sequence[Sequence[int]], total: int, seed: int) -> Iterator[frozenset[int]]:
+    """Yield sets of held-out recordings, as many as `MAX_SPLITS`, in random order."""
+    count = max(1, round(HELD_OUT_SHARE * total))
+    random = np.random.default_rng(seed)
+    for _ in range(MAX_SPLITS):
+        held: set[int] = set()
+        order: list[int] = random.permutation(len(groups)).tolist()
+        for place in order:
+            if len(held) < count and 2 * len(held | set(groups[place])) <= max(total, 2 * count):
+                held |= set(groups[place])
+        yield frozenset(held)
+
+
+def evidence(logs: Sequence[RobotLog]) -> tuple[frozenset[str], ...]:
+    """Return what each recording shows, in words: lags, and ranges of positions, speeds and efforts."""
+    shown: list[set[str]] = [set() for _ in logs]
+    for found, log in zip(shown, logs, strict=True):
+        lags = command_lag(log) if log.command_kind == "joint_effort" else ()
+        known = zip(log.joint_names, lags, strict=False)
+        found.update(f"the lag of {joint}" for joint, lag in known if lag is not None and lag.identified)
+    for what, sizes in _ranges(logs).items():
+        most = sizes.max(axis=0)
+        for found, size in zip(shown, sizes, strict=True):
+            enough = (most > 0.0) & (size >= SHOWN * most)
+            names = itertools.compress(logs[0].joint_names, enough.tolist())
+            found.update(f"the {what} of {joint}" for joint in names)
+    return tuple(frozenset(found) for found in shown)
+
+
+def _ranges(logs: Sequence[RobotLog]) -> dict[str, Array]:
+    """Return the size of each joint's motion, speed and effort in each recording, shape (L, J) each."""
+    ranges = {
+        "range": np.stack([np.ptp(log.joint_pos, axis=0) for log in logs]),
+        "speed": np.stack([_speed(log) for log in logs]),
+    }
+    efforts = [np.quantile(np.abs(log.joint_effort), TOP, axis=0) for log in logs if log.joint_effort is not None]
+    if len(efforts) == len(logs):
+        ranges["effort"] = np.stack(efforts)
+    return ranges
+
+
+def _speed(log: RobotLog) -> Array:
+    # Over some samples, as noise of the positions would make a speed of its own.
+    span = max(1, round(SPEED_S / float(np.median(np.diff(log.time)))))
+    if len(log.time) <= span:
+        return np.zeros(len(log.joint_names))
+    moved = (log.joint_pos[span:] - log.joint_pos[:-span]) / (log.time[span:] - log.time[:-span])[:, None]
+    return np.asarray(np.quantile(np.abs(moved), TOP, axis=0), np.float64)
+
+
+def untested(train: Sequence[RobotLog], held_out: Sequence[RobotLog]) -> tuple[str, ...]:
+    """Return what fitted recordings show and no held-out one does, ascending; nothing without held-out recordings."""
+    if not train or not held_out:
+        return ()
+    shown = evidence((*train, *held_out))
+    fitted = frozenset[str]().union(*shown[: len(train)])
+    return tuple(sorted(fitted - frozenset[str]().union(*shown[len(train) :])))

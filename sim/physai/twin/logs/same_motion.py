@@ -1,0 +1,169 @@
+"""Find recordings of one motion: copies with noise, another sampling rate, a shift in time or position, or mirrored.
+
+Anchors are found as in audio fingerprinting: turning points of a joint, which none of these changes moves. The motion
+after an anchor is compared with that after every other one; recordings that are alike there are aligned and compared
+as a whole.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.twin.logs.robot_log import Array, RobotLog
+from physai.twin.logs.signals.noise import noise_std
+
+GRID_S = 0.005
+"""Sampling period of the compared motion [s]."""
+SMOOTH_S = 0.05
+"""Width of the parabolas that smooth it [s]."""
+SPAN_S, POINTS = 0.75, 12
+"""Time after an anchor that is compared first [s], and its number of points."""
+LIKE = 0.05
+"""Maximum distance of two such stretches, as a share of the recordings' motion."""
+NEAR = 0.3
+"""The same of two aligned motions."""
+STILL = 0.05
+"""Speed per recorded motion up to which a robot is at rest [1/s]."""
+MIN_COMMON_S = 2.0
+"""Minimum length of a common motion [s]: from one start, one policy moves a robot alike for a while."""
+NOISE_STDS = 4.0
+"""Difference that noise explains, in its standard deviations."""
+MOTION_SHARE = 2e-3
+"""Difference that smoothing and sampling anew explain, as a share of the recording's motion."""
+ALIGNMENTS = 4
+"""Maximum number of alignments that are tried of two recordings."""
+
+
+@dataclass(frozen=True)
+class _Motion:
+    """A recording on the common grid."""
+
+    path: Array
+    """Positions, shape (n, J)."""
+    noise: Array
+    """Standard deviation of a position, shape (J,)."""
+    anchors: Array
+    """Times of turning points [s], shape (A,)."""
+    stretches: Array
+    """Motion after each of them [rad or m], shape (A, POINTS·J)."""
+
+    @property
+    def size(self) -> Array:
+        """Standard deviation of each joint's positions."""
+        return self.path.std(axis=0)
+
+
+def same_motion(logs: Sequence[RobotLog]) -> Iterator[tuple[int, int, float]]:
+    """Yield pairs of recordings, by their index, with the same motion, and its share of the shorter one's.
+
+    Equal are positions that differ by noise and by a constant, at some shift in time, for at least `MIN_COMMON_S`. So
+    are those of all joints with the opposite sign, with which an arm that hangs down moves in the same way.
+    """
+    # Imported here because it is slow to import.
+    from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
+
+    motions = [_motion(log) for log in logs]
+    count = len(motions)
+    motions += [replace(one, path=-one.path, stretches=-one.stretches) for one in motions]
+    moving = [one for one in motions if len(one.anchors)]
+    if len(moving) < 2:
+        return
+    owner = np.concatenate([np.full(len(one.anchors), number) for number, one in enumerate(motions)])
+    times = np.concatenate([one.anchors for one in motions])
+    stretches = np.concatenate([one.stretches for one in moving])
+    shifts: dict[tuple[int, int], dict[int, list[float]]] = {}
+    reach = LIKE * float(np.median([one.size.max() for one in moving])) * stretches.shape[1] ** 0.5
+    near: npt.NDArray[np.int64] = cast("Any", KDTree(stretches)).query_pairs(reach, output_type="ndarray")
+    for first, second in near:
+        one, other = int(owner[first]), int(owner[second])
+        # The mirror images of two say what the two say.
+        if one < count and one != other % count:
+            shift = float(times[second] - times[first])
+            shifts.setdefault((one, other), {}).setdefault(round(shift / SMOOTH_S), []).append(shift)
+    shares: dict[tuple[int, int], float] = {}
+    for (one, other), found in shifts.items():
+        likely = sorted(found.values(), key=len, reverse=True)[:ALIGNMENTS]
+        share = max(_common_share(motions[one], motions[other], float(np.median(alike))) for alike in likely)
+        pair = (min(one, other % count), max(one, other % count))
+        shares[pair] = max(share, shares.get(pair, 0.0))
+    for (one, other), share in sorted(shares.items()):
+        if share > 0.0:
+            yield one, other, share
+
+
+def _motion(log: RobotLog) -> _Motion:
+    from scipy.signal import savgol_filter
+
+    moments: Array = np.arange(0.0, float(log.time[-1]), GRID_S)
+    joints = int(log.positions.shape[1])
+    width = round(SMOOTH_S / GRID_S) | 1
+    nothing = _Motion(np.zeros((0, joints)), np.zeros(joints), np.zeros(0), np.zeros((0, 0)))
+    if len(moments) < 2 * round(SPAN_S / GRID_S) or len(moments) <= width:
+        return nothing
+    path: Array = savgol_filter(_interpolated(moments, log.time, log.positions), width, 2, axis=0)
+    size = path.std(axis=0)
+    moved = float(size.max())
+    noise = np.array([noise_std(column, []) for column in log.positions.T], np.float64)
+    if not moved > NOISE_STDS * float(noise.max()):
+        return nothing
+    moving = np.flatnonzero(size > 0.1 * moved)
+    places = np.concatenate([_turning_points(path[:, joint], 0.1 * size[joint]) for joint in moving])
+    span = SPAN_S / GRID_S
+    places = places[places + span < len(path) - 1]
+    steps = places[:, None] + np.linspace(0.0, span, POINTS + 1)
+    there = _interpolated(steps.ravel(), np.arange(len(path), dtype=np.float64), path).reshape(*steps.shape, -1)
+    stretches = (there[:, 1:] - there[:, :1]).reshape(len(places), -1)
+    return _Motion(path, noise, places * GRID_S, stretches)
+
+
+def _turning_points(path: Array, least: float) -> Array:
+    """Where a joint turns, in steps of the grid, after a motion of at least that much."""
+    speed = np.gradient(path)
+    before = np.flatnonzero(np.sign(speed[:-1]) * np.sign(speed[1:]) < 0.0)
+    places = before + speed[before] / (speed[before] - speed[before + 1])
+    heights = np.interp(places, np.arange(len(path)), path)
+    kept = np.abs(np.diff(heights, prepend=path[0])) >= least
+    return places[kept]
+
+
+def _common_share(one: _Motion, other: _Motion, shift_s: float) -> float:
+    """Share of the shorter recording's time in which the motion is the same after a shift, refined here."""
+    for _ in range(3):
+        first, second = _overlap(one, other, shift_s)
+        if len(first) < MIN_COMMON_S / GRID_S:
+            return 0.0
+        apart = second - first
+        apart = apart - np.median(apart, axis=0)
+        speed = np.gradient(second, GRID_S, axis=0)
+        # Where the motion is another for a while, its distance must not count.
+        near = np.abs(apart).max(axis=1) <= NEAR * one.size.max()
+        if int(near.sum()) < MIN_COMMON_S / GRID_S:
+            return 0.0
+        shift_s -= float((apart[near] * speed[near]).sum() / max(1e-12, float((speed[near] ** 2).sum())))
+    first, second = _overlap(one, other, shift_s)
+    tolerance = NOISE_STDS * np.hypot(one.noise, other.noise) + MOTION_SHARE * one.size.max()
+    apart = second - first
+    same = (np.abs(apart - np.median(apart, axis=0)) <= tolerance).all(axis=1)
+    common_s = float((same & _moving(first, one)).sum()) * GRID_S
+    shorter_s = min(float(_moving(each.path, each).sum()) for each in (one, other)) * GRID_S
+    return min(1.0, common_s / shorter_s) if common_s >= MIN_COMMON_S else 0.0
+
+
+def _moving(path: Array, motion: _Motion) -> npt.NDArray[np.bool_]:
+    """Where a robot moves: at rest it is always the same."""
+    return np.abs(np.gradient(path, GRID_S, axis=0)).max(axis=1) > STILL * motion.size.max()
+
+
+def _overlap(one: _Motion, other: _Motion, shift_s: float) -> tuple[Array, Array]:
+    """Both motions at the moments of the first that the second has, too; the second's are later by the shift."""
+    later = np.arange(len(one.path), dtype=np.float64) + shift_s / GRID_S
+    inside = (later >= 0.0) & (later <= len(other.path) - 1)
+    return one.path[inside], _interpolated(later[inside], np.arange(len(other.path), dtype=np.float64), other.path)
+
+
+def _interpolated(moments: Array, times: Array, values: Array) -> Array:
+    columns: list[Array] = [np.interp(moments, times, column) for column in values.T]
+    return np.stack(columns, axis=1)
