@@ -10,8 +10,8 @@ from physai.sim.robots.payload import moving_mass, payload_body
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Push, Task
 from physai.twin.model.conditions import conditions, late_periods, task_under
-from physai.twin.model.twin import Twin
-from physai.twin.model.twin_file import SensorNoise, Timing
+from physai.twin.model.twin import Twin, nominal_twin
+from physai.twin.model.twin_file import Alternative, Interval, SensorNoise, Timing
 
 
 def timed(twin: Twin, **times: float | None) -> Twin:
@@ -19,7 +19,7 @@ def timed(twin: Twin, **times: float | None) -> Twin:
 
 
 def test_delays_and_noise_are_the_measured_ones(task: Task, credible_twin: Twin) -> None:
-    found = conditions(task, credible_twin)
+    found = conditions(task, credible_twin, doubtful_lags=False)
     # Mean 15 ms and 99th percentile 20 ms: mirrored, 10 to 20 ms.
     assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == pytest.approx((0.01, 0.02))
     assert found["measured"].lag_lower_s == found["measured"].lag_upper_s == 0.02
@@ -35,10 +35,49 @@ def test_delays_and_noise_are_the_measured_ones(task: Task, credible_twin: Twin)
 
 def test_the_tasks_own_assumptions_stand_in_where_no_log_tells(task: Task, credible_twin: Twin) -> None:
     silent = replace(credible_twin, noise=SensorNoise(), timing=Timing())
-    found = conditions(task, silent)
+    found = conditions(task, silent, doubtful_lags=False)
     assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == (0.0, 0.01)
     assert found["twice"].lag_upper_s == 0.02
     assert task_under(task, silent, found["calibrated"]).sensors["joint_pos"].noise_std == 1e-3
+
+
+ALTERNATIVES = ("no lag", "lag -6 ms", "lag +6 ms")
+
+
+@pytest.mark.parametrize(
+    ("excluded", "lags"),
+    [
+        (None, (0.0, 0.032)),
+        ((), (0.0, 0.032)),
+        (("lag +6 ms",), (0.0, 0.02)),
+        (("no lag",), (0.004, 0.032)),
+        (("no lag", "lag -6 ms"), (0.01, 0.032)),
+        (ALTERNATIVES, (0.01, 0.02)),
+    ],
+)
+def test_lags_that_the_held_out_recordings_do_not_exclude_are_played(
+    task: Task, credible_twin: Twin, excluded: tuple[str, ...] | None, lags: tuple[float, float]
+) -> None:
+    """The twin states 10 to 20 ms. Nothing, or replays from commands that err more with another lag, test that."""
+    twin = credible_twin
+    assert twin.residuals is not None
+    if excluded is not None:
+        worse, alike = Interval(value=1.2, lo=1.1, hi=1.3), Interval(value=1.0, lo=0.9, hi=1.1)
+        compared = tuple(Alternative(name=name, ratio=worse if name in excluded else alike) for name in ALTERNATIVES)
+        twin = replace(twin, command_residuals=twin.residuals.model_copy(update={"alternatives": compared}))
+    found = conditions(task, twin)
+    assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == pytest.approx(lags)
+    assert found["measured"].lag_lower_s == pytest.approx(lags[1])
+    assert found["twice"].lag_upper_s == pytest.approx(0.04)
+    assert conditions(task, twin, doubtful_lags=False)["calibrated"].lag_upper_s == pytest.approx(0.02)
+
+
+def test_a_lag_that_held_out_recordings_show_has_no_other(task: Task, credible_twin: Twin) -> None:
+    assert credible_twin.residuals is not None
+    shown = credible_twin.residuals.model_copy(update={"command_lag": Interval(value=0.015, lo=0.01, hi=0.02)})
+    found = conditions(task, replace(credible_twin, residuals=shown))
+    assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == pytest.approx((0.01, 0.02))
+    assert conditions(task, nominal_twin(task.robot))["calibrated"].lag_upper_s == 0.01
 
 
 def test_an_overrun_that_meets_the_deadline_is_none(task: Task, credible_twin: Twin) -> None:
@@ -78,6 +117,6 @@ def test_pushes_are_the_tasks_own_or_a_tenth_of_the_speed_limit(task: Task, cred
 
 
 def test_conditions_know_their_fields_by_name(task: Task, credible_twin: Twin) -> None:
-    record = conditions(task, credible_twin)["measured"].as_json()
+    record = conditions(task, credible_twin, doubtful_lags=False)["measured"].as_json()
     assert record["name"] == "measured"
     assert np.isclose(float(record["lag_upper_s"]), 0.02)

@@ -18,7 +18,7 @@ from physai.gates.checks.success import SuccessGate
 from physai.gates.execution.subject import QUANTISED_FILE
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.twin.model.twin import Twin
-from physai.twin.model.twin_file import Timing
+from physai.twin.model.twin_file import Interval, Timing
 
 Find = Callable[..., Any]
 Writer = Callable[..., Path]
@@ -47,11 +47,28 @@ def test_a_policy_that_runs_away_fails_and_shows_its_least_perturbed_case(
 
 def test_delay_that_breaks_it_is_named_as_the_cause(bench: Any, write_policy: Writer, find: Find) -> None:
     # A stiff spring pushes with 20 N either way: 9.5 m/s² for 100 ms too long each time is a swing of some 0.2 m.
-    bench.twin = replace(bench.twin, timing=Timing(command_lag_mean_s=0.1, command_lag_p99_s=0.1))
+    # The held-out recordings show it, too.
+    tested = bench.twin.residuals.model_copy(update={"command_lag": Interval(value=0.1, lo=0.1, hi=0.1)})
+    timing = Timing(command_lag_mean_s=0.1, command_lag_p99_s=0.1)
+    bench.twin = replace(bench.twin, timing=timing, residuals=tested)
     context = bench.context(write_policy(stiffness=400.0, damping=60.0))
     finding = find(SuccessGate(), context)
     assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TIMING)
     assert "without delays the same episodes succeed" in finding.message
+
+
+@pytest.mark.parametrize("gate", [SuccessGate, RobustnessGate, FalsificationGate])
+def test_failures_with_a_lag_that_nothing_tests_are_inconclusive(
+    bench: Any, write_policy: Writer, find: Find, gate: type[Gate]
+) -> None:
+    """The twin states 0 or 100 ms, of which no held-out recording tells; at the other end the policy fails."""
+    for lag_s in (0.0, 0.1):
+        bench.twin = replace(bench.twin, timing=Timing(command_lag_mean_s=lag_s, command_lag_p99_s=lag_s))
+        finding = find(gate(), bench.context(write_policy(stiffness=400.0, damping=60.0)))
+        if finding.outcome is not VerdictOutcome.PASS:
+            assert (finding.outcome, finding.cause) == (VerdictOutcome.INCONCLUSIVE, Cause.TWIN), lag_s
+            assert "no held-out recording tells them apart" in finding.message
+            assert "commands that change in steps" in finding.next_step
 
 
 def with_friction(twin: Twin, *, identified: bool, value: float = 0.2) -> Twin:

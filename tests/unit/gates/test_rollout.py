@@ -27,8 +27,8 @@ def test_a_spring_and_damper_does_the_task(bench: Any, write_policy: Callable[..
     assert not played.violated.any()
     np.testing.assert_allclose(played.length_s, 2.4)
     assert (played.held > 0.3).all()
-    # Lags of 10 to 20 ms in steps of 10 ms.
-    assert {round(float(lag), 6) for lag in played.lag_s} == {0.01, 0.02}
+    # Lags of 10 to 20 ms in steps of 10 ms, and as nothing tests them, down to 0 and 12 ms more.
+    assert {round(float(lag), 6) for lag in played.lag_s} == {0.0, 0.01, 0.02, 0.03}
 
 
 def test_a_push_to_the_side_ends_the_episode(bench: Any, write_policy: Callable[..., Path]) -> None:

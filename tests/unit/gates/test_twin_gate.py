@@ -20,8 +20,8 @@ def result(verdict: ClosedLoopVerdict) -> ClosedLoopTest:
     return ClosedLoopTest(
         name="success",
         real=1.0,
-        twin=0.4,
-        difference=-0.6,
+        twin=0.6,
+        difference=-0.4,
         p_value=0.001 if verdict == "contradicted" else 0.5,
         margin=0.0,
         detectable=None if verdict == "undecided" else 0.3,
@@ -41,7 +41,7 @@ def checked(bench: Any, write_policy: Writer, *verdicts: ClosedLoopVerdict) -> A
             command_agreement=1.0,
             length_s=2.4,
             real_successes=8,
-            twin_successes=320,
+            twin_successes=480,
             twin_runs=800,
             draws=100,
             compared="succeeded",
@@ -68,14 +68,14 @@ def test_a_reproduced_policy_is_named_as_evidence(bench: Any, write_policy: Writ
     assert measured["closed_loop1.robot"].value == 1.0
     # Clopper-Pearson for 8 of 8: 0.025^(1/8).
     assert measured["closed_loop1.robot"].lower == pytest.approx(0.025 ** (1 / 8))
-    assert measured["closed_loop1.twin"].value == pytest.approx(0.4)
+    assert measured["closed_loop1.twin"].value == pytest.approx(0.6)
 
 
 def test_a_contradiction_blocks_whatever_else_was_reproduced(bench: Any, write_policy: Writer) -> None:
     finding = checked(bench, write_policy, "reproduced", "contradicted")
     assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert finding.cause is Cause.TWIN
-    assert "success 8 of 8 on the robot, 40% in the twin" in finding.message
+    assert "success 8 of 8 on the robot, 60% in the twin" in finding.message
     assert "physai sim closed-loop" in finding.next_step
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from physai.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
-from physai.gates.checks.success import NEXT_STEP
+from physai.gates.checks.success import NEXT_STEP, RECORD_LAG, untested_lag
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.stats.statistics import clopper_pearson
 from physai.sim.engines.protocol import Array
@@ -68,6 +68,9 @@ class FalsificationGate(Gate):
                 region, worst, batch, played = narrower, point, other, answer
             else:
                 spared = answer
+        hangs = ""
+        if spared is None and _fails(context, played):
+            hangs = yield from untested_lag(context, batch, played)
         finding = GateFinding(
             outcome=VerdictOutcome.PASS,
             measured=_measured(context, region, worst, played),
@@ -85,6 +88,10 @@ class FalsificationGate(Gate):
                 f"fails ({spared.successes} of {len(spared)} on the worst)."
             )
             finding.next_step = NEXT_STEP[Cause.TWIN]
+        elif hangs:
+            finding.outcome, finding.cause, finding.next_step = VerdictOutcome.INCONCLUSIVE, Cause.TWIN, RECORD_LAG
+            finding.cases = failing_cases(context, iter([(batch, played)]))
+            finding.message = f"{played.successes} of {len(played)} episodes succeed: {region.text(worst)}; {hangs}."
         elif _fails(context, played):
             yield from _explain(context, region, worst, batch, played, finding)
         return finding

@@ -119,9 +119,21 @@ class Context:
     @cached_property
     def conditions(self) -> dict[str, Condition]:
         """The test conditions by name."""
+        return self._conditions(doubtful_lags=True)
+
+    @cached_property
+    def tested_conditions(self) -> dict[str, Condition]:
+        """The same with the delays that the twin's held-out recordings test."""
+        return self._conditions(doubtful_lags=False)
+
+    def _conditions(self, *, doubtful_lags: bool) -> dict[str, Condition]:
         scales = self.settings.robustness
         return conditions(
-            self.subject.task, self.subject.twin, push_scale=scales.push_scale, payload_fraction=scales.payload_fraction
+            self.subject.task,
+            self.subject.twin,
+            push_scale=scales.push_scale,
+            payload_fraction=scales.payload_fraction,
+            doubtful_lags=doubtful_lags,
         )
 
     @property

@@ -18,6 +18,7 @@ from physai.gates.checks.gate import (
 )
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.safety import Reason
+from physai.twin.model.conditions import Condition
 from physai.twin.model.measured_task import sensor_age
 from physai.twin.rollouts.batch import Batch, BatchResult
 
@@ -33,6 +34,11 @@ NEXT_STEP = {
     Cause.CONTRACT: "export again from the right contract",
 }
 """Advice for a policy that fails its task, by cause."""
+RECORD_LAG = (
+    "record commands that change in steps in at least two recordings (physai sim record --steps 0.1 shows such "
+    "commands), then calibrate again"
+)
+"""Advice where failures hang on a lag that is not tested."""
 
 
 class SuccessGate(Gate):
@@ -110,15 +116,17 @@ def explain(
     cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
     if suspected:
         cause, reason = yield from attribute(context, run.batches[0], run.played[0])
-    if cause is Cause.POLICY:
-        hangs = yield from unconstrained(context, run.batches[0], run.played[0])
+    next_step = NEXT_STEP[cause]
+    if cause in (Cause.POLICY, Cause.TIMING):
+        lag = yield from untested_lag(context, run.batches[0], run.played[0])
+        hangs = lag or (yield from unconstrained(context, run.batches[0], run.played[0]))
         if hangs:
-            cause, reason = Cause.TWIN, hangs
+            cause, reason, next_step = Cause.TWIN, hangs, RECORD_LAG if lag else NEXT_STEP[Cause.TWIN]
             # The recordings allow robots on which the policy succeeds, and do not say which of them this one is.
             finding.outcome = VerdictOutcome.INCONCLUSIVE
     finding.cause = cause
     finding.message = f"{failures}, the target is {target:.0%}; {reason}."
-    finding.next_step = NEXT_STEP[cause]
+    finding.next_step = next_step
 
 
 def attribute(
@@ -156,6 +164,42 @@ def attribute(
     if len(flags) and bool(((flags & LATE) != 0).all() and ((flags & ~LATE) == 0).all()):
         return Cause.TIMING, "the guard acted on samples or commands that were too old"
     return Cause.POLICY, "it fails without delays, too" if suspects else "no cause other than the policy remains"
+
+
+def untested_lag(
+    context: Context, batch: Batch, played: BatchResult
+) -> Generator[Sequence[Batch], list[BatchResult], str]:
+    """Return why the failures of a batch hang on a lag that the held-out recordings do not test; empty if they do not.
+
+    The failed episodes are played again with the lag that the twin states, and with none.
+    """
+    drawn, stated = batch.condition, replace(batch.condition, **tested_lag(context, batch.condition))
+    if stated == drawn:
+        return ""
+    failed = ~played.success | played.violated
+    rows = np.flatnonzero(failed).tolist()
+    values = None if not played.values.size else tuple(tuple(played.values[row].tolist()) for row in rows)
+    again = replace(batch, seeds=tuple(batch.seeds[row] for row in rows), values=values, visits=0)
+    others = [stated] if drawn.lag_lower_s > 0.0 else [stated, replace(stated, lag_lower_s=0.0, lag_upper_s=0.0)]
+    answers = yield [replace(again, condition=condition) for condition in others]
+    for condition, answer in zip(others, answers, strict=True):
+        share = float(np.mean(answer.success & ~answer.violated))
+        if share >= RECOVERED:
+            return (
+                f"{share:.0%} of those that failed succeed with a command lag of {1e3 * condition.lag_upper_s:.1f} ms "
+                f"in place of up to {1e3 * drawn.lag_upper_s:.1f} ms: no held-out recording tells them apart"
+            )
+    return ""
+
+
+def tested_lag(context: Context, condition: Condition) -> dict[str, float]:
+    """Return the ends of a condition's delay without those that the held-out recordings do not test, by field."""
+    same = next((name for name, one in context.conditions.items() if _lag(one) == _lag(condition)), condition.name)
+    return _lag(context.tested_conditions.get(same, condition))
+
+
+def _lag(condition: Condition) -> dict[str, float]:
+    return {"lag_lower_s": condition.lag_lower_s, "lag_upper_s": condition.lag_upper_s}
 
 
 def unconstrained(

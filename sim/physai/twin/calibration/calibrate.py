@@ -38,6 +38,7 @@ from physai.twin.calibration.replay.replay import (
 )
 from physai.twin.calibration.replay.sample import replay_sample
 from physai.twin.calibration.replay.windows import Windows
+from physai.twin.calibration.split import untested
 from physai.twin.claims.spot_check import MOTION_MIN
 from physai.twin.logs import LogError, RobotLog
 from physai.twin.logs.overlap import overlapping
@@ -207,6 +208,10 @@ def _judged(
             twin.add_motor_inertia(driven)
             others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads, ray=ray)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
+    left_out = untested(train, held_out)
+    if left_out:
+        note = f"shown by fitted recordings alone, and so not tested: {', '.join(left_out)}"
+        twin = replace(twin, notes=(*twin.notes, note[:500]))
     twin = replace(twin, logs=Logs(train=_records(train_score), held_out=() if held is None else _records(held)))
     return Calibration(
         twin=twin,

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.twin.logs import RobotLog, command_lag
+from physai.twin.logs.same_motion import same_motion
 from physai.twin.logs.trajectories import by_trajectory
 
 Array = npt.NDArray[np.float64]
@@ -39,12 +40,12 @@ def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...
 
     Of all splits that hold out `HELD_OUT_SHARE`, it is one with the most kinds of evidence in both parts, see
     `evidence`; what a single recording shows is fitted. Among equals, the seed decides. Recordings of one trajectory
-    stay together, unless that would hold out more than half of all recordings.
+    or motion stay together, unless that would hold out more than half of all recordings.
     """
     if len(logs) < 2:
         return tuple(logs), ()
     # Recordings stay whole: two halves of one share friction, temperature and errors, so they are not independent.
-    groups = by_trajectory(logs)
+    groups = _joined(by_trajectory(logs), logs)
     if all(len(logs) < 2 * len(group) for group in groups):
         groups = tuple((number,) for number in range(len(logs)))
     shown = evidence(logs)
@@ -58,6 +59,17 @@ def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...
             best, most = held, found
     train = tuple(log for number, log in enumerate(logs) if number not in best)
     return train, tuple(log for number, log in enumerate(logs) if number in best)
+
+
+def _joined(groups: Sequence[Sequence[int]], logs: Sequence[RobotLog]) -> tuple[tuple[int, ...], ...]:
+    """Join the groups of recordings that show one motion."""
+    label = list(range(len(logs)))
+    for group in groups:
+        for number in group:
+            label[number] = group[0]
+    for one, other, _ in same_motion(logs):
+        label = [label[one] if now == label[other] else now for now in label]
+    return tuple(tuple(np.flatnonzero(np.array(label) == now).tolist()) for now in dict.fromkeys(label))
 
 
 def _splits(groups: Sequence[Sequence[int]], total: int, seed: int) -> Iterator[frozenset[int]]:

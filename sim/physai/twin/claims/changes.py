@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.twin.model.credibility import DELAY_CHANGE, LAG_SHIFTS_S, NO_LAG
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import ActuatorResponse, Residuals
 from physai.twin.parameters.contact import CONTACT_TIME, RESTITUTION, SLIDING_FRICTION, contact_parameters
@@ -33,8 +34,6 @@ AMOUNTS = (0.1, 0.3, 1.0)
 amount, and not for all joints alike."""
 MAX_SINGLE_JOINTS = 12
 """Joints that are changed one by one, from the base on; it bounds the number of replays."""
-LAG_SHIFTS_S = (-0.006, 0.006)
-"""Later or earlier than the measured lag [s]; never below 0."""
 
 
 def _scaled(factor: float, *fields: str) -> Change:
@@ -124,7 +123,7 @@ def response_changes() -> Iterator[tuple[str, Callable[[ActuatorResponse], Actua
             f"effort per command x {factor:.3g}",
             lambda one, factor=factor: one.model_copy(update={"gain": factor * one.gain}),
         )
-    yield "no lag", lambda one: one.model_copy(update={"dead_time_s": 0.0, "time_constant_s": 0.0})
+    yield NO_LAG, lambda one: one.model_copy(update={"dead_time_s": 0.0, "time_constant_s": 0.0})
     for shift_s in LAG_SHIFTS_S:
         yield f"lag {1e3 * shift_s:+.0f} ms", lambda one, shift_s=shift_s: _later(one, shift_s)
 
@@ -152,7 +151,7 @@ def delay_changes(twin: Twin, model: Any) -> Iterator[tuple[str, float]]:
         delay_s = 0.0
     for shift_s in LAG_SHIFTS_S:
         moved_s = max(0.0, delay_s + shift_s)
-        yield f"command delay {1e3 * moved_s:.1f} ms", moved_s
+        yield f"{DELAY_CHANGE} {1e3 * moved_s:.1f} ms", moved_s
 
 
 def missing_alternatives(twin: Twin, robot: Robot) -> str:

@@ -93,10 +93,16 @@ def require_same_policy(policy: OnnxPolicy, check: CommandCheck) -> None:
     if not check.agreement >= AGREEMENT:
         raise LogError(
             f"{policy.source} is not what drove the robot in these recordings: given the recorded measurements, its "
-            f"command of {check.joint} agrees in {check.agreement:.0%} of the control periods, {AGREEMENT:.0%} are "
-            f"needed; in {check.place} it commands {check.computed:.4g}, recorded is {check.recorded:.4g}; give the "
+            f"command of {check.joint} agrees in {_floored(check.agreement)} of the control periods, {AGREEMENT:.0%} "
+            f"are needed; in {check.place} it commands {check.computed:.4g}, recorded is {check.recorded:.4g}; give the "
             "policy file that ran, or the recordings of this one"
         )
+
+
+def _floored(share: float) -> str:
+    """Write a share with as many decimals as tell it from what is needed."""
+    digits = next((digits for digits in range(7) if round(share, digits + 2) < AGREEMENT), 7)
+    return f"{share:.{digits}%}"
 
 
 def _require_readable(policy: OnnxPolicy, logs: Sequence[RobotLog]) -> None:

@@ -1,7 +1,8 @@
 """Play a policy in a twin from the start states of recordings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,8 @@ from physai.twin.calibration.replay.states import StateEstimate
 from physai.twin.closed_loop.offsets import RunOffsets
 from physai.twin.closed_loop.runs import Judge, Runs, commanded_joints, kept_steps
 from physai.twin.logs import RobotLog
-from physai.twin.model.conditions import conditions
+from physai.twin.model.conditions import Condition, conditions
+from physai.twin.model.credibility import lag_doubt
 from physai.twin.model.twin import Twin
 from physai.twin.rollouts.batch import Batch, seeds_of, stream_seed
 from physai.twin.rollouts.rollout import RolloutTick, play_batch
@@ -23,6 +25,8 @@ Bools = npt.NDArray[np.bool_]
 
 CLOSED_LOOP_STREAM = 0x5EED_C105ED10
 """Seeds of these episodes; verdicts, training and search never use them."""
+LAG_STRATA = 6
+"""Parts of the range of a lag that is not tested."""
 WORLDS_AT_ONCE = 500
 """Greatest number of worlds per batch."""
 
@@ -97,13 +101,9 @@ def simulated_runs(
     offset = None if offsets is None else offsets.drawn(seed)
     if offset is not None:
         position = position - offset
-    condition = conditions(task, twin)["calibrated"]
-    # Whole draws per batch; the result does not depend on how many.
-    chunk = count * max(1, WORLDS_AT_ONCE // count)
     parts: list[Runs] = []
-    for first in range(0, draws * count, chunk):
-        rows = slice(first, min(first + chunk, draws * count))
-        worlds = rows.stop - rows.start
+    for condition, rows in _batches(task, twin, draws, count):
+        first, worlds = rows.start, rows.stop - rows.start
         batch = Batch(
             condition=condition,
             seeds=seeds_of(stream_seed(CLOSED_LOOP_STREAM, seed), first, worlds),
@@ -119,6 +119,24 @@ def simulated_runs(
         tell(rows.stop / (draws * count))
     names = ("position", "speed", "command", "held", "ended")
     return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _batches(task: Task, twin: Twin, draws: int, count: int) -> Iterator[tuple[Condition, slice]]:
+    """Yield the rows of each batch, whole draws of `count` runs, and their condition.
+
+    A lag that is not tested is that of a robot, not of a run: each of `LAG_STRATA` equal parts of the draws has its
+    part of the range. Lags that were measured vary from run to run.
+    """
+    whole = conditions(task, twin)["calibrated"]
+    strata = 1 if lag_doubt(twin) == (0.0, 0.0) else LAG_STRATA
+    ends = [round(draws * number / strata) for number in range(strata + 1)]
+    lags = np.linspace(whole.lag_lower_s, whole.lag_upper_s, strata + 1).tolist()
+    # The result does not depend on the number of draws per batch.
+    chunk = max(1, WORLDS_AT_ONCE // count)
+    for number, (begin, end) in enumerate(pairwise(ends)):
+        condition = replace(whole, lag_lower_s=lags[number], lag_upper_s=lags[number + 1])
+        for first in range(begin, end, chunk):
+            yield condition, slice(first * count, min(first + chunk, end) * count)
 
 
 def _nested(rows: Array) -> tuple[tuple[float, ...], ...]:

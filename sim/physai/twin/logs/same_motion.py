@@ -113,6 +113,8 @@ def _motion(log: RobotLog) -> _Motion:
     places = np.concatenate([_turning_points(path[:, joint], 0.1 * size[joint]) for joint in moving])
     span = SPAN_S / GRID_S
     places = places[places + span < len(path) - 1]
+    if not len(places):
+        return nothing
     steps = places[:, None] + np.linspace(0.0, span, POINTS + 1)
     there = _interpolated(steps.ravel(), np.arange(len(path), dtype=np.float64), path).reshape(*steps.shape, -1)
     stretches = (there[:, 1:] - there[:, :1]).reshape(len(places), -1)

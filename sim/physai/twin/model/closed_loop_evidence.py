@@ -122,8 +122,8 @@ def sentence(test: ClosedLoopTest) -> str:
         return f"{test.name}: no run of the twin can be compared with the recorded ones"
     if test.verdict == "undecided" and abs(test.difference) > test.needed:
         return (
-            f"{test.name}: the difference of {test.difference:.3g}{unit} may be chance (p = {test.p_value:.2g}), but at "
-            f"most {test.needed:.3g}{unit} would be agreement"
+            f"{test.name}: the difference of {test.difference:.3g}{unit} may be chance (p = {test.p_value:.2g}), but "
+            f"at most {test.needed:.3g}{unit} would be agreement"
         )
     if test.verdict == "undecided":
         found = "no difference" if test.detectable is None else f"only differences above {test.detectable:.3g}{unit}"

@@ -8,7 +8,7 @@ import numpy as np
 from physai.sim.engines.protocol import Array
 from physai.sim.robots.payload import moving_mass
 from physai.sim.tasks.task import Delay, Push, Task, WorldView
-from physai.twin.model.measured_task import lag_range, measured_sensors, sensor_age
+from physai.twin.model.measured_task import lag_range, measured_sensors, plausible_lag_range, sensor_age
 from physai.twin.model.twin import Twin
 
 OVERRUN_SHARE = 0.01
@@ -51,14 +51,27 @@ class Condition:
 
 
 def conditions(
-    task: Task, twin: Twin, *, push_scale: float = PUSH_SCALE, payload_fraction: float = PAYLOAD_FRACTION
+    task: Task,
+    twin: Twin,
+    *,
+    push_scale: float = PUSH_SCALE,
+    payload_fraction: float = PAYLOAD_FRACTION,
+    doubtful_lags: bool = True,
 ) -> dict[str, Condition]:
     """Return the conditions of the gates by name.
 
     `calibrated` reproduces the logs; `measured` fixes the delay at its 99th percentile; `twice` doubles delay, noise
     and overruns; `pushes` and `payload` add to `measured` disturbances that logs do not contain.
+
+    Args:
+        task: the policy's task.
+        twin: the twin.
+        push_scale: multiple of the task's push.
+        payload_fraction: payload as a share of the moving mass.
+        doubtful_lags: have delays that the held-out recordings do not exclude, too; see `plausible_lag_range`.
     """
-    lower, upper = lag_range(task, twin)
+    stated = lag_range(task, twin)[1]
+    lower, upper = plausible_lag_range(task, twin) if doubtful_lags else lag_range(task, twin)
     late = late_periods(task, twin, 1.0)
     calibrated = Condition(name="calibrated", lag_lower_s=lower, lag_upper_s=upper, late_periods=late)
     measured = replace(calibrated, name="measured", lag_lower_s=upper)
@@ -67,8 +80,8 @@ def conditions(
         measured,
         Condition(
             name="twice",
-            lag_lower_s=2.0 * upper,
-            lag_upper_s=2.0 * upper,
+            lag_lower_s=max(2.0 * stated, upper),
+            lag_upper_s=max(2.0 * stated, upper),
             noise_scale=2.0,
             sensor_lag_scale=2.0,
             late_periods=late_periods(task, twin, 2.0),

@@ -1,8 +1,9 @@
 """Credibility of a twin: it replays held-out recordings closely, and better than the nominal robot and alternatives."""
 
+import math
 from collections.abc import Mapping
 
-from physai.twin.model.twin_file import Credibility, Residuals, TwinRecord
+from physai.twin.model.twin_file import Credibility, Interval, Residuals, TwinRecord
 from physai.twin.parameters.parameters import DELAY
 
 ERROR_SHARE = 0.10
@@ -26,6 +27,14 @@ ALTERNATIVE_RATIO = 0.9
 minimises errors without what start states explain: by the plain error, a neighbour may be some per cent better."""
 BLOCK_ROUNDING = 0.02
 """Missing share of a block that is let pass."""
+LAG_SHIFTS_S = (-0.006, 0.006)
+"""A twin is compared with ones whose commands take effect so much earlier and later [s]; never below 0."""
+LAG_DOUBT_S = 0.012
+"""How much too low a lag may be that nothing tests [s]."""
+NO_LAG, DELAY_CHANGE = "no lag", "command delay"
+"""Names of these comparisons."""
+NO_RATIO = Interval(value=1.0, lo=0.0, hi=2.0)
+"""Of a comparison that was not made."""
 LAG_SHARE, LAG_FLOOR_S = 0.25, 0.001
 """Credible error of the command lag: this share of the held-out recordings' lag, or this much [s]."""
 
@@ -92,7 +101,8 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
 
 def _too_large(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
     return [
-        f"{name}: held-out replay error {error.value:.4f} (up to {error.hi:.4f}) is above the bound {limits[name]:.4f}"
+        f"{name}: the upper end of the held-out replay error's 95 % interval, {error.hi:.4f}, is above the bound "
+        f"{limits[name]:.4f} (error {error.value:.4f})"
         for name, error in zip(residuals.joint_names, residuals.twin, strict=True)
         if not error.hi <= limits[name]  # true for NaN, too
     ]
@@ -185,16 +195,56 @@ def _other_lag(twin: TwinRecord) -> list[str]:
     ]
 
 
+def lag_doubt(twin: TwinRecord) -> tuple[float, float]:
+    """Return by how much a twin's command lag may be too high, and too low, for all that held-out recordings test [s].
+
+    A lag that they identify is tested. So is one where replays with another, `LAG_SHIFTS_S` earlier or later, or with
+    none, err significantly more. Twins without residuals were not calibrated and state no lag.
+    """
+    if twin.residuals is None or twin.residuals.command_lag is not None:
+        return 0.0, 0.0
+    delay = next((parameter.value for parameter in twin.parameters if parameter.name == DELAY), 0.0)
+    compared = {one.name: one.ratio for one in twin.residuals.alternatives}
+    # A servo's lag is the delay of its targets, which is part of every replay.
+    by_delay = {name: ratio for name, ratio in compared.items() if name.startswith(DELAY_CHANGE)}
+    if by_delay:
+        lower, upper = (f"{DELAY_CHANGE} {1e3 * max(0.0, delay + shift):.1f} ms" for shift in LAG_SHIFTS_S)
+        earlier, later = (ratio.lo > 1.0 for ratio in (by_delay.get(lower, NO_RATIO), by_delay.get(upper, NO_RATIO)))
+        none = earlier
+    else:
+        found = (
+            {}
+            if twin.command_residuals is None
+            else {one.name: one.ratio for one in twin.command_residuals.alternatives}
+        )
+        names = [f"lag {1e3 * shift:+.0f} ms" for shift in LAG_SHIFTS_S]
+        earlier, later = (found.get(name, NO_RATIO).lo > 1.0 for name in names)
+        none = found.get(NO_LAG, NO_RATIO).lo > 1.0
+    too_high = 0.0 if earlier and none else math.inf if not none else -LAG_SHIFTS_S[0]
+    return too_high, 0.0 if later else LAG_DOUBT_S
+
+
 def _lag_summary(twin: TwinRecord) -> str:
     lag, found = twin.timing.command_lag_mean_s, None if twin.residuals is None else twin.residuals.command_lag
     delay = next((p for p in twin.parameters if p.name == DELAY and p.identified), None)
     if lag is None and delay is not None:
         return f"its command delay, {1e3 * delay.value:.1f} ms, was fitted, and the replays above contain it"
+    doubt = "" if lag_doubt(twin) == (0.0, 0.0) else f"; policies are played with lags of {_doubted(twin)}, too"
     if lag is None:
-        return "its command lag is not measured; the task's own delay is used"
+        return f"its command lag is not measured; the task's own delay is used{doubt}"
+    if found is None and doubt:
+        return f"its command lag, {1e3 * lag:.1f} ms, was not tested on held-out recordings{doubt}"
     if found is None:
-        return f"its command lag, {1e3 * lag:.1f} ms, was not tested on held-out recordings"
+        return f"command lag {1e3 * lag:.1f} ms; held-out recordings are replayed worse with another"
     return f"command lag {1e3 * lag:.1f} ms, that of the held-out recordings {1e3 * found.value:.1f} ms"
+
+
+def _doubted(twin: TwinRecord) -> str:
+    too_high, too_low = lag_doubt(twin)
+    lag = twin.timing.command_lag_mean_s or 0.0
+    ends = [f"{1e3 * max(0.0, lag - too_high):.1f}"] if too_high else []
+    ends += [f"up to {1e3 * (lag + too_low):.1f}"] if too_low else []
+    return " and ".join(ends) + " ms"
 
 
 def _command_summary(twin: TwinRecord) -> str:

@@ -15,6 +15,7 @@ from physai.sdk.contract.robot import JointSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
+from physai.twin.model.credibility import lag_doubt
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import MAX_LAG_S, TwinError
 from physai.twin.parameters.parameters import AGE, AGE_PERIODS, DELAY, DELAY_PERIODS, OFFSET_STD, model_fields
@@ -68,6 +69,16 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
             f"{MAX_LAG_S:g} s can be simulated; calibrate again"
         )
     return max(0.0, lower), max(0.0, upper)
+
+
+def plausible_lag_range(task: Task, twin: Twin) -> tuple[float, float]:
+    """Return `lag_range`, with lags that nothing in the held-out recordings speaks against; see `lag_doubt`.
+
+    Raises:
+        TwinError: see `lag_range`.
+    """
+    (lower, upper), (too_high, too_low) = lag_range(task, twin), lag_doubt(twin)
+    return max(0.0, lower - too_high), min(MAX_LAG_S, upper + too_low)
 
 
 def _fitted_delay(twin: Twin, control_dt: float) -> tuple[float | None, float | None]:
@@ -250,7 +261,7 @@ def training_task(task: Task, twin: Twin) -> Task:
             f"the twin of {twin.robot} has joints {', '.join(twin.joint_names)}, but task {task.name} controls "
             f"{', '.join(joints)}; calibrate a twin of the task's robot"
         )
-    _, upper = lag_range(task, twin)
+    upper, most = lag_range(task, twin)[1], plausible_lag_range(task, twin)[1]
     own = task.action_delay.at(task.contract.timing.control_dt)
     # Start from the task's model: its time step and integrator may differ from those of the robot file.
     model = copy.copy(task.model)
@@ -261,7 +272,7 @@ def training_task(task: Task, twin: Twin) -> Task:
         randomisation=(*task.randomisation, *posterior_randomisation(twin, model, task.robot)),
         sensors=measured_sensors(task.sensors, task.contract.robot.joints, twin, TRAINING_NOISE),
         sensor_delay=_training_age(task, twin),
-        action_delay=Delay(lower_s=0.0, upper_s=max(own.upper_s, TRAINING_MARGIN * upper)),
+        action_delay=Delay(lower_s=0.0, upper_s=max(own.upper_s, TRAINING_MARGIN * upper, most)),
     )
 
 

@@ -104,9 +104,15 @@ def test_from_an_open_twin_to_a_constrained_one(
     assert main(["sim", "excite", str(twin), *words]) == 0
     assert json.loads(capsys.readouterr().out)["constrained"] == ["hinge.friction"]
     assert main(["sim", "record", robot, "-o", str(recordings), "--commands", str(commands), "--recordings", "2"]) == 0
+    # A repetition of its commands moves a stand-in alike, so that it tests nothing.
+    other = tmp_path / "other"
+    assert main(["sim", "record", robot, "-o", str(other), "--recordings", "1", "--seed", "7"]) == 0
     output = tmp_path / "fitted.json"
     logs = sorted(str(path) for path in recordings.glob("*.csv"))
     words = ["--held-out", logs[1], "-o", str(output), "--budget-steps", "300000"]
+    assert main(["sim", "calibrate", robot, logs[0], *words]) == 2
+    assert "motion in common; a held-out recording must not be fitted" in capsys.readouterr().err
+    words[1:2] = map(str, other.glob("*.csv"))
     assert main(["sim", "calibrate", robot, logs[0], *words]) in (0, 1)
     (friction,) = [p for p in load_twin(output).parameters if p.name == "hinge.friction"]
     assert friction.identified

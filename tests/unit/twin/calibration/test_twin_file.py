@@ -317,7 +317,8 @@ def test_commands_are_replayed_with_the_same_bounds(twin: Twin) -> None:
     assert judged(GOOD).holds
     # A tenth of the motion of 0.3 rad.
     assert judged(replayed(one(0.029, 0.028, 0.031), GOOD.gain[0])).reasons == (
-        "driven by commands, hinge: held-out replay error 0.0290 (up to 0.0310) is above the bound 0.0300",
+        "driven by commands, hinge: the upper end of the held-out replay error's 95 % interval, 0.0310, is above the "
+        "bound 0.0300 (error 0.0290)",
     )
     # Against an ideal motor it need not be better, only not worse.
     assert judged(replayed(GOOD.twin[0], one(0.0, -0.01, 0.01))).holds

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.stats.two_sample import detectable_rate_difference
 from physai.sim.tasks.task import Task
-from physai.twin.closed_loop.compare import SUCCESS_LEVEL, RATE_NEEDED, RunComparison, compare
+from physai.twin.closed_loop.compare import RATE_NEEDED, SUCCESS_LEVEL, RunComparison, compare
 from physai.twin.closed_loop.runs import Runs
 from physai.twin.model.closed_loop_evidence import POWER, ClosedLoopTest
 
