@@ -133,7 +133,7 @@ class TestVerbs:
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr == "physai: error: fruit.crash cannot be loaded: ZeroDivisionError: division by zero\n"
         misspelt = sandbox.run("fruit", "peal")
-        assert misspelt.stderr.startswith("physai: error: no action named 'peal'; did you mean peel?")
+        assert misspelt.stderr.startswith("physai: error: no verb named 'peal'; did you mean peel?")
 
     def test_a_library_missing_while_a_verb_runs_is_one_line(self, sandbox: Sandbox) -> None:
         sandbox.add("count", VERB.format(summary="", body="import no_such_library.inner; return 0"))
@@ -201,13 +201,13 @@ class TestArguments:
         ("arguments", "message"),
         [
             (["contrat"], "no verb named 'contrat'; did you mean contract"),
-            (["contract", "shwo", "x"], "no action named 'shwo'; did you mean show? (see `physai contract --help`)"),
+            (["contract", "shwo", "x"], "no verb named 'shwo'; did you mean show? (see `physai contract --help`)"),
             (["contract", "show", "x", "--jsno"], "no option --jsno; did you mean --json?"),
             (["contract", "show", "x", "--jso"], "no option --jso; did you mean --json?"),
             (["contract", "show", "x", "--jsno=1"], "no option --jsno; did you mean --json?"),
             (["contract", "show", "x", "-q"], "no option -q (see"),
             (["contract", "show", "x", "y"], "unexpected argument 'y'"),
-            (["contract"], "the following arguments are required: ACTION"),
+            (["contract"], "the following arguments are required: VERB"),
             (["--verison"], "no option --verison; did you mean --version?"),
             ([""], "no verb named ''"),
         ],
