@@ -147,7 +147,7 @@ def _contents(
     from physai.sdk.bundle.archive import read_file
 
     if (bundle is None) == (recipe is None):
-        raise PhysaiError("name one source: a bundle file, or --recipe FILE")
+        raise PhysaiError("name one source: a bundle file, or `recipe` FILE")
     if recipe is not None:
         named = recipe if isinstance(recipe, Mapping) else parse_recipe(_read(Path(recipe), MAX_RECIPE_BYTES))
         return assemble(agent.store, named)
@@ -190,7 +190,7 @@ def commit(*, now: bool = False, tree: TreeOption = None) -> TrialEnd:
         reason = finding.reason
     elif finding is not None and not now:
         raise PhysaiError(
-            f"not committed, {finding.health.value}: {finding.reason}; wait, or commit regardless with --now"
+            f"not committed, {finding.health.value}: {finding.reason}; wait, or commit regardless with `now`"
         )
     elif finding is not None:
         reason = f"by hand, although {finding.health.value}: {finding.reason}"

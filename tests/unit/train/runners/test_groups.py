@@ -139,5 +139,5 @@ def test_what_does_not_go_together_is_refused(changes: dict[str, object], words:
 
 
 def test_generators_are_refused() -> None:
-    with pytest.raises(Exception, match="--set advantage=gae"):
+    with pytest.raises(Exception, match="`settings` advantage=gae"):
         check_generators(dataclasses.replace(CONFIG, num_envs=32), 2, None)

@@ -59,4 +59,4 @@ def require_seed(seed: int) -> None:
         PhysaiError: the seed is out of range.
     """
     if not 0 <= seed <= MAX_SEED:
-        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {seed}")
+        raise PhysaiError(f"`seed` must lie in 0 … {MAX_SEED}, got {seed}")

@@ -77,7 +77,7 @@ def run_demo(
     from physai.train.api.training import train
 
     if not time_budget_s > 0.0:
-        raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {time_budget_s}")
+        raise PhysaiError(f"`time_budget_s` must be a positive number of seconds, got {time_budget_s}")
     _require_torch()
     tell: Callable[[str], None] = say or (lambda text: None)
     step = _Steps(tell)

@@ -44,7 +44,7 @@ def _train(run: ResolvedRun, options: TrainOptions, ranks: Ranks, say: Say) -> T
     _check_generators(config, generators, ranks.size)
     if ranks.size > 1 and ":" in run.device:
         raise DeviceError(
-            f"--device {run.device} is one GPU for {ranks.size} processes; use --device cuda, which gives each "
+            f"`device` {run.device} is one GPU for {ranks.size} processes; use `device` cuda, which gives each "
             "its own, and CUDA_VISIBLE_DEVICES to choose which"
         )
     device = ranks.device(choose_device(run.device, config.engine))
@@ -93,8 +93,8 @@ def _check_generators(config: TrainConfig, generators: RolloutPool | None, ranks
         generators.check(config)
     elif config.staleness:
         raise PhysaiError(
-            f"the run's staleness is {config.staleness}, which takes generators; add --generators 1 or more, or start "
-            "a new run with --set staleness=0"
+            f"the run's staleness is {config.staleness}, which takes generators; add `generators` 1 or more, or start "
+            "a new run with `settings` staleness=0"
         )
 
 

@@ -219,7 +219,7 @@ class TrainConfig:
             raise ConfigError(f"staleness must lie in [0, {MAX_STALENESS}] updates, got {reprlib.repr(self.staleness)}")
         if self.segments > 1 and self.staleness == 0:
             raise ConfigError(
-                f"segments {self.segments} are for training with staleness; add --staleness 1 or more, or segments=1"
+                f"segments {self.segments} are for training with staleness; add `staleness` 1 or more, or segments=1"
             )
         if self.horizon % self.segments:
             raise ConfigError(f"horizon {self.horizon} cannot be divided into {self.segments} equal segments")
