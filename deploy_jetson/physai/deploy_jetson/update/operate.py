@@ -94,7 +94,9 @@ def set_up_robot(
         limits = HealthLimits.model_validate(set_limits) if set_limits else None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
+        names_here = {"window_s": "health_window_s", "max_missed_share": "max_missed", "runtime_unit": "unit"}
+        field = str(first["loc"][0])
+        raise PhysaiError(f"`{names_here.get(field, field)}`: {first['msg']} (got {first['input']!r})") from None
     signed = SignedTrust.load(trust) if isinstance(trust, str | Path) else trust
     agent = agent_of(tree_of(tree))
     agent.setup(identity, signed, limits, requirements)

@@ -218,7 +218,7 @@ def test_an_unfit_recording_is_left_out_and_the_others_are_used(
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("--window-s", "9"), "the window must be"),
+        (("--window-s", "9"), "--window-s must lie in"),
         (("--window-s", "nan"), "argument --window-s: expected a finite number, got 'nan'"),
         (("--seed", "-1"), "--seed"),
         (("--budget-steps", "0"), "physics steps, got 0"),

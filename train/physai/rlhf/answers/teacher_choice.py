@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 TeacherName: TypeAlias = Literal["perfect", "noisy", "myopic", "mistaken", "skipping", "equal"]
 MethodName: TypeAlias = Literal["best", "disagreement", "random", "uniform"]
-Taste: TypeAlias = Annotated[str | None, Option(metavar="NAME=WEIGHT,…")]
+Taste: TypeAlias = Annotated[str | Mapping[str, float] | None, Option(metavar="NAME=WEIGHT,…")]
 """Type of the option `--taste`."""
 
 MAX_PAIRS = 100_000

@@ -105,7 +105,7 @@ def fine_tune(
             constraint=Constraint(reward_loss=task_loss),
         ),
         raters=raters,
-        taste=parse_taste(taste, layout.terms) if isinstance(taste, str) else taste,
+        taste=None if taste is None else parse_taste(taste, layout.terms),
         task=task,
         robot=model,
         elsewhere=elsewhere,
