@@ -120,6 +120,16 @@ class TestVerbs:
         expected = "physai: error: crash cannot be loaded: ZeroDivisionError: division by zero\n"
         assert (result.returncode, result.stdout, result.stderr) == (2, "", expected)
 
+    def test_a_verb_that_ends_the_process_is_named(self, sandbox: Sandbox) -> None:
+        sandbox.add("leave", "import sys; sys.exit(0)\n")
+        sandbox.add("quit", VERB.format(summary="quits", body="raise SystemExit(0)"))
+        result = sandbox.run("leave")
+        assert (result.returncode, result.stderr) == (2, "physai: error: leave cannot be loaded: SystemExit: 0\n")
+        expected = "quit (verbs_quit:command) ended the process: SystemExit(0); a verb returns its exit code"
+        result = sandbox.run("quit")
+        assert (result.returncode, result.stderr) == (2, f"physai: error: {expected}\n")
+        assert "unavailable: leave cannot be loaded" in sandbox.run("--help").stdout
+
     def test_a_verb_of_a_noun_that_cannot_be_loaded_harms_no_other(self, sandbox: Sandbox) -> None:
         sandbox.add("fruit.peel", VERB.format(summary="peels", body="return 7"), module="verbs_peel")
         sandbox.add("fruit.crash", "1 / 0\n", module="verbs_crash")
@@ -207,6 +217,12 @@ class TestArguments:
             (["contract", "show", "x", "--jsno=1"], "no option --jsno; did you mean --json?"),
             (["contract", "show", "x", "-q"], "no option -q (see"),
             (["contract", "show", "x", "y"], "unexpected argument 'y'"),
+            (["logs", "check", "a.csv", "--columns", "c", "b.csv"], "c: no such column map"),
+            (["flash", "robot", "--wait", "b"], "b: cannot be read: No such file or directory"),
+            (
+                ["robots", "show", "--render", "go2"],
+                "the following arguments are required: MODEL; --render took 'go2', end its values with `--`",
+            ),
             (["contract"], "the following arguments are required: VERB"),
             (["--verison"], "no option --verison; did you mean --version?"),
             ([""], "no verb named ''"),

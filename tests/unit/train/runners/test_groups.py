@@ -126,7 +126,7 @@ def test_statistics_of_observations_are_those_of_the_first_episodes() -> None:
     ("changes", "words"),
     [
         ({"horizon": 24}, "set horizon=30"),
-        ({"num_envs": 14}, "num_envs 14 are no groups of 4; set num_envs=16"),
+        ({"num_envs": 14}, "`num_envs` 14 are no groups of 4; set `num_envs` 16"),
         ({"group": 1}, "group must lie in"),
         ({"overlap": True}, "leave out overlap"),
         ({"engine": "warp"}, "take engine mujoco"),

@@ -161,7 +161,7 @@ class TrainConfig:
         ):
             if not 1 <= getattr(self, name) <= MAX_NUMBER:
                 got = reprlib.repr(getattr(self, name))
-                raise ConfigError(f"{name} must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
+                raise ConfigError(f"`{name}` must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
         for name in _POSITIVE:
             value = getattr(self, name)
             if not 0.0 < value <= MAX_NUMBER:
@@ -227,7 +227,7 @@ class TrainConfig:
     def _check_sizes(self) -> None:
         for name, limit in (("num_envs", MAX_WORLDS), ("action_repeat", MAX_REPEAT), ("gru_size", MAX_WIDTH)):
             if not getattr(self, name) <= limit:
-                raise ConfigError(f"{name} must be at most {limit}, got {getattr(self, name)}")
+                raise ConfigError(f"`{name}` must be at most {limit}, got {getattr(self, name)}")
         if not self.num_envs * self.horizon <= MAX_SAMPLES:
             raise ConfigError(
                 f"`num_envs` · horizon must be at most {MAX_SAMPLES}, got {self.num_envs} · {self.horizon} = "
