@@ -194,6 +194,11 @@ def test_its_policy_drives_the_rehearsal_robot(
     assert f"the robot received {robot['commands']} commands" in driven_text(found)
 
 
+def test_episodes_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--episodes", "0", "--out", str(tmp_path)]) == 2
+    assert "--episodes must lie in 1 … 100000, got 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("budget", ["0", "-5"])
 def test_a_budget_that_is_no_time(budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--time-budget-s", budget, "--out", str(tmp_path)]) == 2

@@ -139,7 +139,7 @@ def _require_ranges(
             raise PhysaiError(f"--{name} must be a positive number, got {value}")
     priority = None if realtime is None else realtime.priority
     if priority is not None and not 1 <= priority <= MAX_PRIORITY:
-        raise PhysaiError(f"--priority must lie in 1 … {MAX_PRIORITY}, got {priority}")
+        raise PhysaiError(f"`priority` must lie in 1 … {MAX_PRIORITY}, got {priority}")
 
 
 def _tree(policy: Path, root: str | Path | None, config: Path | None, unsafe: bool) -> tuple[Path, Path | None]:

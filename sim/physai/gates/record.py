@@ -117,7 +117,7 @@ def rederive(
     if played_on != str(here):
         raise RecordError(
             f"{VERDICT_FILE} was computed on {played_on} and would be replayed on {here}, which may round otherwise; "
-            f"give --device {played_on}"
+            f"give `device` {played_on}"
         )
     folder = report / FOLDER
     if not folder.is_dir():

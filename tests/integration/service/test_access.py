@@ -8,8 +8,10 @@ import pytest
 from tests.support.patience import until
 from tests.support.service import self_signed
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
 from physai.service import RemoteSession, ServiceClient, ServiceError
+from physai.service.auth.token_admin import list_tokens
 from physai.service.auth.tokens import TokenStore
 from physai.service.database.engine import open_database
 from physai.service.serving.process import ServiceProcess, free_port, running_service
@@ -91,6 +93,12 @@ def test_tokens_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["sim", "tokens", "revoke", "ci", *data]) == 0
     assert TokenStore(open_database(default_database(tmp_path))).find(token) is None
     assert main(["sim", "tokens", "revoke", "ci", *data]) == 2
+
+
+def test_tokens_of_a_file_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PhysaiError, match=r"`data` .*file: .*exists"):
+        list_tokens(data=tmp_path / "file")
 
 
 def test_a_token_from_a_file_is_stored_again_and_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

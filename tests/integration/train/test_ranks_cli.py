@@ -252,7 +252,7 @@ class TestRefused:
 
     def test_a_wrong_setting_starts_nothing(self, tmp_path: Path, capsys: Captured) -> None:
         message = self.refused([*NEW, "--gpus", "2", "--set", "shards=3", "--out", str(tmp_path / "run")], capsys)
-        assert "num_envs 4 cannot be divided into 3 equal shards" in message
+        assert "--num-envs 4 cannot be divided into 3 equal shards" in message
 
     @pytest.mark.parametrize(
         ("variables", "expected"),

@@ -117,7 +117,7 @@ def test_the_road_of_a_new_task(
     os.rename(moved, "again")
     members = {name: Path("again/export", name).read_bytes() for name in ("policy.onnx", "golden.npz")}
     rederive(Path("again/validation"), members, task="again", replays=1)
-    with pytest.raises(TaskError, match="--task again"):
+    with pytest.raises(TaskError, match="`task` again"):
         rederive(Path("again/validation"), members, replays=1)
 
 

@@ -104,7 +104,7 @@ def test_who_cannot_teach(lacking: str, cartpole: Task, spring: Path) -> None:
         with pytest.raises(ContractMismatchError):
             teacher.imitate(Trainer(load_task("pendubot-swingup"), config), policy)
     else:
-        with pytest.raises(PhysaiError, match="train with --set actor=mlp"):
+        with pytest.raises(PhysaiError, match="train with `settings` actor=mlp"):
             teacher.imitate(Trainer(cartpole, replace(config, actor="gru")), policy)
 
 
@@ -116,5 +116,5 @@ def test_a_teacher_that_outputs_nan_is_refused(cartpole: Task, spring: Path, tmp
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     (tmp_path / "nan.onnx").write_bytes(model.SerializeToString())
     trainer = Trainer(cartpole, replace(preset_for("cartpole-swingup"), **SMALL))
-    with pytest.raises(PhysaiError, match="--teacher: the policy outputs nan as joint_effort_target"):
+    with pytest.raises(PhysaiError, match="`teacher`: the policy outputs nan as joint_effort_target"):
         teacher.imitate(trainer, OnnxPolicy.load(tmp_path / "nan.onnx"))

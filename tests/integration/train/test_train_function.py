@@ -38,6 +38,19 @@ def test_the_verb_and_the_function_learn_the_same(tmp_path: Path, capsys: pytest
     assert policy_bytes(tmp_path / "verb") == policy_bytes(tmp_path / "function")
 
 
+def test_the_function_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trained(tmp_path / "quiet", iterations=1)
+    assert capfd.readouterr() == ("", "")
+    said: list[str] = []
+    trained(tmp_path / "shown", iterations=1, say=said.append)
+    assert "iteration 1 " in capfd.readouterr().err
+
+
+def test_an_argument_that_train_does_not_have_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PhysaiError, match="no argument named 'devise'; did you mean device"):
+        train_seeds("0..1", TASK, tmp_path, devise="cpu")
+
+
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path) -> None:
     trained(tmp_path / "whole", iterations=3, seed=1)
     trained(tmp_path / "parts", iterations=2, seed=1)
@@ -101,7 +114,7 @@ def test_seeds_are_runs_that_are_not_repeated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"time_budget_s": float("nan")}, "--time-budget-s must be a positive number of seconds, got nan"),
+        ({"time_budget_s": float("nan")}, "`time_budget_s` must be a positive number of seconds, got nan"),
         ({"staleness": 1}, "staleness is 1, which takes generators"),
         ({"generators": Generators(0)}, "0"),
         ({"settings": {"learning_rat": 1}}, "learning_rat"),
@@ -119,7 +132,7 @@ def test_what_is_refused_leaves_no_run(tmp_path: Path, options: dict[str, object
 
 def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
     trained(tmp_path / "run", iterations=1)
-    with pytest.raises(PhysaiError, match=r"leave out --seed, --set learning_rate=0\.1 or start a new run"):
+    with pytest.raises(PhysaiError, match=r"leave out `seed`, `settings` learning_rate=0\.1 or start a new run"):
         train(resume=tmp_path / "run", seed=3, settings={"learning_rate": 0.1})
     with pytest.raises(PhysaiError, match="run"):
         trained(tmp_path / "run", iterations=1)

@@ -144,7 +144,7 @@ def test_another_reference_is_refused_with_both_hashes(bench: Any, write_policy:
         bench.subject(path, reference=other)
     for file in (reference, other):
         assert sha256_hex(file.read_bytes()) in str(raised.value)
-    with pytest.raises(StatedPreferencesError, match=r"was not fine-tuned by preferences; .* --baseline"):
+    with pytest.raises(StatedPreferencesError, match=r"was not fine-tuned by preferences; .* `baseline`"):
         bench.subject(write_policy("plain"), reference=reference)
 
 

@@ -118,7 +118,7 @@ COUNTS = ("num_envs", "horizon", "epochs", "minibatches", "action_repeat", "iter
 @pytest.mark.parametrize("text", ["0", "-3", "1000000001"])
 @pytest.mark.parametrize("key", COUNTS)
 def test_counts_are_bounded(key: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key} must .*, got {text}"):
+    with pytest.raises(ConfigError, match=f"{key}`? must .*, got {text}"):
         with_options(DEFAULT, {key: text})
 
 
@@ -137,9 +137,9 @@ def test_widths_are_bounded(hidden: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_envs": "1048577"}, "num_envs must be at most 1048576, got 1048577"),
-        ({"action_repeat": "10001"}, "action_repeat must be at most 10000"),
-        ({"gru_size": "8193"}, "gru_size must be at most 8192"),
+        ({"num_envs": "1048577"}, "`num_envs` must be at most 1048576, got 1048577"),
+        ({"action_repeat": "10001"}, "`action_repeat` must be at most 10000"),
+        ({"gru_size": "8193"}, "`gru_size` must be at most 8192"),
         ({"num_envs": "1024", "horizon": "262145"}, r"got 1024 · 262145 = 268436480 samples per update"),
         ({"hidden": "8192,8192,8192,2"}, "134234112 weights, at most 134217728"),
     ],
@@ -167,11 +167,11 @@ def test_more_minibatches_than_units_are_refused() -> None:
 
 
 def test_shards_are_equal_shares_of_the_worlds() -> None:
-    with pytest.raises(ConfigError, match="num_envs 6 cannot be divided into 4 equal shards"):
+    with pytest.raises(ConfigError, match="`num_envs` 6 cannot be divided into 4 equal shards"):
         TrainConfig(num_envs=6, shards=4)
     with pytest.raises(ConfigError, match="minibatches 4 exceed the 3 units"):
         TrainConfig(num_envs=6, shards=2, minibatches=4, actor="gru")
-    with pytest.raises(ConfigError, match="shards must be at least 1"):
+    with pytest.raises(ConfigError, match="`shards` must be at least 1"):
         TrainConfig(shards=0)
 
 

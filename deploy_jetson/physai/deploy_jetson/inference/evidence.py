@@ -52,7 +52,7 @@ def measure_evidence(
         EngineError: the engine fails.
     """
     if not 1 <= ticks <= MAX_TICKS:
-        raise PhysaiError(f"--ticks must lie in 1 … {MAX_TICKS}, got {ticks}")
+        raise PhysaiError(f"`ticks` must lie in 1 … {MAX_TICKS}, got {ticks}")
     header = built.engine.header
     contract = header.contract
     # Many ticks of a slow policy would take too long; a shorter period only makes the test harder.

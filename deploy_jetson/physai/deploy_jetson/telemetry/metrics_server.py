@@ -42,7 +42,7 @@ class MetricsServer:
             MetricsError: the port is out of range, taken or forbidden.
         """
         if not 0 <= port <= 65535:
-            raise MetricsError(f"--metrics takes a port in 0 … 65535, got {port}")
+            raise MetricsError(f"`metrics` takes a port in 0 … 65535, got {port}")
         try:
             self._server = _Server((HOST, port), _handler(text))
         except OSError as error:

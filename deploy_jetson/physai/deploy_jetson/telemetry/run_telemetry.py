@@ -49,10 +49,10 @@ def make_telemetry(outputs: RunTelemetry, root: Path) -> Telemetry:
 
     seconds = outputs.record_s
     if not (math.isfinite(seconds) and 0.0 <= seconds <= MAX_SECONDS):
-        raise PhysaiError(f"--record-s must lie in 0 … {MAX_SECONDS:g}, got {seconds}")
+        raise PhysaiError(f"`record_s` must lie in 0 … {MAX_SECONDS:g}, got {seconds}")
     # Found out now rather than after an hour on the robot.
     if outputs.latency is not None and not Path(outputs.latency).parent.is_dir():
-        raise PhysaiError(f"--latency {outputs.latency}: no folder {Path(outputs.latency).parent}")
+        raise PhysaiError(f"`latency` {outputs.latency}: no folder {Path(outputs.latency).parent}")
     folder = Path(outputs.flight_recordings or root / RECORDINGS_FOLDER)
     return Telemetry(
         TelemetryOptions(

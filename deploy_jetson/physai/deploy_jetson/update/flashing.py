@@ -55,7 +55,7 @@ class FlashSettings:
     def __post_init__(self) -> None:
         """Checks the patience."""
         if not 0.0 <= self.patience_s <= MAX_PATIENCE_S:
-            raise PhysaiError(f"--patience-s must lie in 0 … {MAX_PATIENCE_S:g} s, got {self.patience_s:g}")
+            raise PhysaiError(f"`patience_s` must lie in 0 … {MAX_PATIENCE_S:g} s, got {self.patience_s:g}")
 
     @property
     def tree(self) -> PurePosixPath | None:
@@ -189,7 +189,7 @@ def _load(bundle: Path, service: Service | None) -> BundleUpload:
     if bundle.exists() or not is_digest_prefix(name):
         return BundleUpload.load(bundle)
     if service is None:
-        raise PhysaiError(f"{name}: no such file; if it is the SHA-256 of a registered bundle, add --server URL")
+        raise PhysaiError(f"{name}: no such file; if it is the SHA-256 of a registered bundle, add `server` URL")
     return BundleUpload.open(fetch_bundle(service, name), source=name)
 
 
@@ -203,8 +203,8 @@ def _statement(path: Path | str | None) -> str:
     try:
         data = read_plain(Path(path), limit=MAX_TEXT)
     except OSError as error:
-        raise PhysaiError(f"--time {path}: cannot be read: {error.strerror}") from None
+        raise PhysaiError(f"`time` {path}: cannot be read: {error.strerror}") from None
     # The statement becomes one line of the protocol.
     if not len(data) <= MAX_TEXT or not data.isascii():
-        raise PhysaiError(f"--time {path}: no statement of `physai keys time`, or one of more than {MAX_TEXT} bytes")
+        raise PhysaiError(f"`time` {path}: no statement of `physai keys time`, or one of more than {MAX_TEXT} bytes")
     return data.decode("ascii").rstrip("\n")

@@ -94,7 +94,9 @@ def set_up_robot(
         limits = HealthLimits.model_validate(set_limits) if set_limits else None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
+        names_here = {"window_s": "health_window_s", "max_missed_share": "max_missed", "runtime_unit": "unit"}
+        field = str(first["loc"][0])
+        raise PhysaiError(f"`{names_here.get(field, field)}`: {first['msg']} (got {first['input']!r})") from None
     signed = SignedTrust.load(trust) if isinstance(trust, str | Path) else trust
     agent = agent_of(tree_of(tree))
     agent.setup(identity, signed, limits, requirements)
@@ -147,7 +149,7 @@ def _contents(
     from physai.sdk.bundle.archive import read_file
 
     if (bundle is None) == (recipe is None):
-        raise PhysaiError("name one source: a bundle file, or --recipe FILE")
+        raise PhysaiError("name one source: a bundle file, or `recipe` FILE")
     if recipe is not None:
         named = recipe if isinstance(recipe, Mapping) else parse_recipe(_read(Path(recipe), MAX_RECIPE_BYTES))
         return assemble(agent.store, named)
@@ -190,7 +192,7 @@ def commit(*, now: bool = False, tree: TreeOption = None) -> TrialEnd:
         reason = finding.reason
     elif finding is not None and not now:
         raise PhysaiError(
-            f"not committed, {finding.health.value}: {finding.reason}; wait, or commit regardless with --now"
+            f"not committed, {finding.health.value}: {finding.reason}; wait, or commit regardless with `now`"
         )
     elif finding is not None:
         reason = f"by hand, although {finding.health.value}: {finding.reason}"

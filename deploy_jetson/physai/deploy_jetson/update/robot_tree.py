@@ -42,7 +42,7 @@ class RobotTree:
         """Checks the wait."""
         # Also rejects NaN.
         if not (math.isfinite(self.wait_s) and 0.0 <= self.wait_s <= MAX_WAIT_S):
-            raise PhysaiError(f"--wait-s must lie in 0 … {MAX_WAIT_S:g} s, got {self.wait_s:g}")
+            raise PhysaiError(f"`wait_s` must lie in 0 … {MAX_WAIT_S:g} s, got {self.wait_s:g}")
 
     @property
     def path(self) -> Path:
@@ -62,7 +62,7 @@ class RobotTree:
         """
         if not self.path.is_dir():
             raise PhysaiError(
-                f"{self.path}: no such folder; create it with `physai robot setup`, or name another with --root"
+                f"{self.path}: no such folder; create it with `physai robot setup`, or name another with `root`"
             )
         return self.path
 

@@ -38,5 +38,7 @@ def load_plugin(group: str, kind: str, name: str, *, error: type[PluginError] = 
         raise error(f"the {kind} {name!r} is in {' and in '.join(places)}; uninstall all but one of the packages")
     try:
         return known[name].load()
+    except SystemExit as problem:
+        raise error(f"the {kind} {name!r} cannot be imported: {places[0]} ends the process: {problem!r}") from problem
     except (ImportError, AttributeError) as problem:
         raise error(f"the {kind} {name!r} cannot be imported from {places[0]}: {problem}") from problem

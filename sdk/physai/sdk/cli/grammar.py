@@ -168,7 +168,7 @@ def load(entry: EntryPoint) -> CliCommand:
     try:
         command = entry.load()
     # Importing a third party's plugin can raise anything; it must not break the other verbs.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         missing = extra_for(entry, error)
         raise missing or PhysaiError(f"{entry.name} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(command, CliCommand):
@@ -176,7 +176,7 @@ def load(entry: EntryPoint) -> CliCommand:
     return command
 
 
-def extra_for(entry: EntryPoint, error: Exception) -> MissingExtraError | None:
+def extra_for(entry: EntryPoint, error: BaseException) -> MissingExtraError | None:
     """An error that names the extra to install; None if the cause is not a missing dependency."""
     if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.split(".")[0] == "physai":
         return None

@@ -114,8 +114,13 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     chosen = choose(words)
+    options = chosen.parse()
     try:
-        return chosen.command.run(chosen.parse())
+        return chosen.command.run(options)
+    except SystemExit as request:
+        # It would end physai without a word.
+        source = chosen.name if chosen.entry is None else f"{chosen.name} ({chosen.entry.value})"
+        raise PhysaiError(f"{source} ended the process: {request!r}; a verb returns its exit code") from request
     except ModuleNotFoundError as error:
         missing = None if chosen.entry is None else extra_for(chosen.entry, error)
         if missing is None:

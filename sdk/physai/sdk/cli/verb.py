@@ -120,7 +120,7 @@ def add_action(parser: argparse.ArgumentParser, name: str, command: CliCommand, 
     """Adds a verb to the parser of its noun; `required` says whether a verb must be named."""
     group: Any = argparse._SubParsersAction  # pyright: ignore[reportPrivateUsage]
     existing: Any = next((one for one in parser._actions if isinstance(one, group)), None)  # pyright: ignore[reportPrivateUsage]
-    actions = existing or parser.add_subparsers(dest="action", required=required, metavar="ACTION")
+    actions = existing or parser.add_subparsers(dest="action", required=required, metavar="VERB")
     summary = command.summary
     child = actions.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
     command.add_arguments(child)

@@ -43,7 +43,7 @@ class PolicyDevice:
         """
         match = re.fullmatch(r"cpu|(cuda|tensorrt)(?::([0-9]{1,3}))?", name)
         if match is None:
-            raise DeviceError(f"--device {name[:40]!r}: expected cpu, cuda, cuda:N, tensorrt or tensorrt:N")
+            raise DeviceError(f"`device` {name[:40]!r}: expected cpu, cuda, cuda:N, tensorrt or tensorrt:N")
         kinds: list[DeviceKind] = [kind for kind in PROVIDERS if name.startswith(kind)]
         return cls(kinds[0], int(match[2] or 0))
 
@@ -88,8 +88,8 @@ def require_provider(device: PolicyDevice) -> None:
     available: list[str] = onnxruntime.get_available_providers()
     if device.provider not in available:
         raise DeviceError(
-            f"--device {device}: it needs ONNX Runtime's {device.provider}, the one installed has "
-            f"{', '.join(available)}; use --device cpu, or replace the package: pip uninstall onnxruntime && "
+            f"`device` {device}: it needs ONNX Runtime's {device.provider}, the one installed has "
+            f"{', '.join(available)}; use `device` cpu, or replace the package: pip uninstall onnxruntime && "
             "pip install onnxruntime-gpu"
         )
 
@@ -115,22 +115,22 @@ def require_computed_on(device: PolicyDevice, session: onnxruntime.InferenceSess
     active: list[str] = session.get_providers()
     if device.provider not in active:
         raise DeviceError(
-            f"{source}: ONNX Runtime could not start its {device.provider} for --device {device} and would compute "
+            f"{source}: ONNX Runtime could not start its {device.provider} for `device` {device} and would compute "
             f"with {', '.join(active)}; install the libraries of CUDA, cuDNN and, for tensorrt, TensorRT that "
-            f"onnxruntime-gpu {onnxruntime.__version__} names, or use --device cpu"
+            f"onnxruntime-gpu {onnxruntime.__version__} names, or use `device` cpu"
         )
     if device.kind == "cpu":
         return
     if not hasattr(session, "get_provider_graph_assignment_info"):
         raise DeviceError(
-            f"--device {device}: onnxruntime-gpu {onnxruntime.__version__} does not tell what it computes on the CPU; "
-            "install a newer one, or use --device cpu"
+            f"`device` {device}: onnxruntime-gpu {onnxruntime.__version__} does not tell what it computes on the CPU; "
+            "install a newer one, or use `device` cpu"
         )
     elsewhere = operators_elsewhere(device, session)
     if elsewhere:
         raise DeviceError(
             f"{source}: ONNX Runtime computes {', '.join(sorted(elsewhere))} on the CPU, not on {device}; "
-            "use --device cpu for this policy"
+            "use `device` cpu for this policy"
         )
 
 

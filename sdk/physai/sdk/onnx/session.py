@@ -44,8 +44,8 @@ def open_session(
     except Exception as error:  # onnxruntime has a dozen exception types without a common base
         if device.kind != "cpu":
             raise DeviceError(
-                f"{source}: ONNX Runtime's {device.provider} cannot load it for --device {device}: "
-                f"{first_line(error)}; install the libraries that it names, or use --device cpu"
+                f"{source}: ONNX Runtime's {device.provider} cannot load it for `device` {device}: "
+                f"{first_line(error)}; install the libraries that it names, or use `device` cpu"
             ) from error
         raise PolicyError(f"{source}: onnxruntime cannot load it: {first_line(error)}") from error
     require_computed_on(device, session, source=source)

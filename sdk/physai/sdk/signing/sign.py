@@ -117,7 +117,7 @@ def _require_agreement(
         others = ", ".join(one.key_id[:16] for one in signatures)
         raise BundleError(
             f"the bundle's verdict is signed by {others} and differs from this one in {', '.join(differs)}; to replace "
-            "it and drop their signatures: --replace"
+            "it and drop their signatures: `replace`"
         )
 
 
@@ -137,7 +137,7 @@ def _require_time(existing: SignedVerdict, now: datetime, lifetime: timedelta) -
     if not existing.expires <= now + lifetime + CLOCK_SKEW:
         raise BundleError(
             f"the existing signed verdict expires on {utc_text(existing.expires)}, later than your {lifetime.days} "
-            "days: sign for as long (--days), or replace it and drop the other signatures: --replace"
+            "days: sign for as long (`days`), or replace it and drop the other signatures: `replace`"
         )
 
 
@@ -172,7 +172,7 @@ def _require_later_versions(version: int, now: datetime) -> None:
     if not version <= latest:
         raise BundleError(
             f"the bundle is version {version}; a version must not exceed the current time, {int(now.timestamp())}: a "
-            "robot that commits to it would reject every lower version from then on; pack it with another --version"
+            "robot that commits to it would reject every lower version from then on; pack it with another `version`"
         )
 
 

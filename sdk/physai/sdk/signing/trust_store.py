@@ -96,8 +96,12 @@ class TrustStore(Frozen):
             TrustError: the role has fewer usable keys, or the threshold is out of range.
         """
         usable = len(self.usable(role))
+        if not usable:
+            raise TrustError(f"threshold {threshold} for {role}: it has no usable key; add a public key first")
         if not 1 <= threshold <= min(usable, MAX_SIGNATURES):
-            raise TrustError(f"threshold {threshold} for {role}: give 1 to {usable}, the number of its keys")
+            raise TrustError(
+                f"threshold {threshold} for {role}: give 1 to {min(usable, MAX_SIGNATURES)}, for its {usable} keys"
+            )
         return self._changed(thresholds=self.thresholds.model_copy(update={role: threshold}))
 
     def with_revoked(self, key_id: str, *, since: datetime, reason: str) -> Self:

@@ -61,7 +61,7 @@ def check_address(address: str) -> None:
         return
     way = "run the command on the cluster, for instance with `ray job submit`" if address.startswith("ray:") else ""
     raise ClusterError(
-        f"--ray {address[:80]!r}: expected auto, local, or HOST:PORT of a cluster that `ray start` began"
+        f"`ray` {address[:80]!r}: expected auto, local, or HOST:PORT of a cluster that `ray start` began"
         + (f"; {way}" if way else "")
     )
 
@@ -75,7 +75,7 @@ def ray_version() -> str:
     try:
         return metadata.version("ray")
     except metadata.PackageNotFoundError as error:
-        raise MissingExtraError("--ray needs ray: pip install 'physai-sdk[cluster]'") from error
+        raise MissingExtraError("`ray` needs ray: pip install 'physai-sdk[cluster]'") from error
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def connected(address: str, *, processors: int, outlives_head: bool = False) -> 
         try:
             import ray  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:
-            raise MissingExtraError(f"--ray needs {error.name}: pip install 'physai-sdk[cluster]'") from error
+            raise MissingExtraError(f"`ray` needs {error.name}: pip install 'physai-sdk[cluster]'") from error
         module: Any = ray
         if module.is_initialized():
             # The caller that connected this process also disconnects it.
@@ -170,8 +170,8 @@ def _require_answer(address: str) -> None:
         _dial(address, ANSWER_S)
     except (OSError, OverflowError) as error:
         raise ClusterError(
-            f"--ray {address}: no cluster answers there within {ANSWER_S:g} s: {error}; start one with `ray start "
-            "--head`, or use --ray local"
+            f"`ray` {address}: no cluster answers there within {ANSWER_S:g} s: {error}; start one with `ray start "
+            "--head`, or use `ray` local"
         ) from error
 
 
@@ -184,7 +184,7 @@ def _require_token(ray: Any, address: str) -> None:
     except ray.exceptions.AuthenticationError as error:
         mine = "a token that is not its own" if has_token() else "no token"
         raise ClusterError(
-            f"--ray {address}: the cluster refuses this computer, which has {mine}; copy ~/.ray/auth_token of the "
+            f"`ray` {address}: the cluster refuses this computer, which has {mine}; copy ~/.ray/auth_token of the "
             "cluster's first computer here, or put it into RAY_AUTH_TOKEN"
         ) from error
 
@@ -202,7 +202,7 @@ def _require_no_open_cluster(address: str) -> None:
         asked = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=_ASK_S)
         if asked.returncode == 0:
             raise ClusterError(
-                f"--ray {address}: the cluster asks for no token, and this computer presents one, with which nothing "
+                f"`ray` {address}: the cluster asks for no token, and this computer presents one, with which nothing "
                 "starts there; give the cluster the token (RAY_AUTH_MODE=token before `ray start` on each computer), "
                 "or export RAY_AUTH_MODE=disabled here"
             )
@@ -240,8 +240,8 @@ def _connect(ray: Any, address: str, processors: int) -> None:
             ray.init(address=joined, **quiet)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ClusterError(
-                f"--ray {joined}: cannot join this cluster: {brief(error)}; start it with `ray start --head`, or use "
-                "--ray local"
+                f"`ray` {joined}: cannot join this cluster: {brief(error)}; start it with `ray start --head`, or use "
+                "`ray` local"
             ) from error
         return
     # For this cluster only; without it Ray writes one into the home folder, which may be read-only.
@@ -252,4 +252,4 @@ def _connect(ray: Any, address: str, processors: int) -> None:
     try:
         ray.init(address="local", num_cpus=count, include_dashboard=False, **quiet)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ClusterError(f"--ray {address}: Ray does not start on this computer: {brief(error)}") from error
+        raise ClusterError(f"`ray` {address}: Ray does not start on this computer: {brief(error)}") from error

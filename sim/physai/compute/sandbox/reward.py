@@ -201,7 +201,7 @@ class UserReward:
             told = "; ".join(f"{name}: {self.missing[name]}" for name in refused)
             raise UserRewardError(
                 f"{self._name}: the sandbox lacks {' and '.join(refused)} here ({told}); run it where they are to be "
-                f"had, or accept that with --reward-without {','.join(refused)}, if you wrote the file or have read it"
+                f"had, or accept that with `reward_without` {','.join(refused)}, if you wrote the file or have read it"
             )
 
     def _stop(self) -> None:

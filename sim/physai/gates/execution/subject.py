@@ -134,10 +134,10 @@ def stated_preferences(arms: Mapping[Arm, bytes], *, source: str) -> Preferences
     named = None if stated[0] is None else stated[0].reference
     if "reference" in arms and (given := sha256_hex(arms["reference"])) != named:
         raise StatedPreferencesError(
-            f"{source} was not fine-tuned by preferences; to compare it with {given}, give that as --baseline"
+            f"{source} was not fine-tuned by preferences; to compare it with {given}, give that as `baseline`"
             if named is None
             else f"{source} was fine-tuned from the policy with SHA-256 {named}, the reference has {given}; give "
-            f"{REFERENCE_FOLDER}/{POLICY_FILE} of the fine-tuned run folder as --reference"
+            f"{REFERENCE_FOLDER}/{POLICY_FILE} of the fine-tuned run folder as `reference`"
         )
     return stated[0]
 

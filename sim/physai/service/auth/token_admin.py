@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.base.files import oserror_as
 from physai.sdk.base.parameters.arguments import require_choice
 from physai.sdk.base.parameters.option import Option
 
@@ -89,7 +90,8 @@ def _store(data: Path | str, db: str | None) -> TokenStore:
         raise MissingExtraError(f"physai sim tokens needs {error.name}; pip install 'physai-sdk[serve]'") from error
     folder = Path(data).absolute()
     if db is None:
-        folder.mkdir(parents=True, exist_ok=True)
+        with oserror_as(PhysaiError, f"`data` {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
     return TokenStore(open_database(db or default_database(folder)))
 
 

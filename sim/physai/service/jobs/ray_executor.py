@@ -87,8 +87,8 @@ class RayJobExecutor(Supervisor[_Member]):
         computers = sum(bool(node["Alive"]) for node in ray.nodes())
         if computers > 1 and url.startswith("sqlite"):
             raise ClusterError(
-                f"the cluster has {computers} computers, and SQLite works on one only; add --db "
-                "postgresql+psycopg://USER@HOST/NAME, or use --ray local"
+                f"the cluster has {computers} computers, and SQLite works on one only; add `db` "
+                "postgresql+psycopg://USER@HOST/NAME, or use `ray` local"
             )
         super().__init__(jobs, data, workers, hold)
         self._ray = ray

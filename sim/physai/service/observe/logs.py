@@ -33,7 +33,7 @@ def log_requests(path: Path) -> None:
         for old_file in () if stream else path.parent.glob(f"{path.name}.[0-9]"):
             keep_private(old_file)
     except OSError as error:
-        raise PhysaiError(f"--log {path}: {error.strerror}; choose a file that can be written") from error
+        raise PhysaiError(f"`log` {path}: {error.strerror}; choose a file that can be written") from error
     handler.setFormatter(logging.Formatter("%(message)s"))
     for old in log.handlers[:]:
         log.removeHandler(old)

@@ -58,13 +58,13 @@ def prepare(settings: ServiceSettings, *, rewards: Mapping[str, UserReward] | No
         settings.data.mkdir(parents=True, exist_ok=True)
         lock = os.open(settings.data / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
-        raise PhysaiError(f"--data {settings.data}: {error.strerror}; choose a folder that can be written") from error
+        raise PhysaiError(f"`data` {settings.data}: {error.strerror}; choose a folder that can be written") from error
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, lock)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PhysaiError(f"another service uses {settings.data}; stop it, or choose another --data") from None
+            raise PhysaiError(f"another service uses {settings.data}; stop it, or choose another `data`") from None
         _check_certificate(settings)
         if not is_loopback(settings.host):
             _require_protection(settings)
@@ -108,7 +108,7 @@ def _check_certificate(settings: ServiceSettings) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ValueError) as error:
         raise PhysaiError(
-            f"--tls-cert {settings.tls_cert} and --tls-key {settings.tls_key} cannot be used: {error}; "
+            f"`tls_cert` {settings.tls_cert} and `tls_key` {settings.tls_key} cannot be used: {error}; "
             "give a certificate and its private key without a password, both as PEM"
         ) from error
 
@@ -116,12 +116,12 @@ def _check_certificate(settings: ServiceSettings) -> None:
 def _require_protection(settings: ServiceSettings) -> None:
     if settings.tls_cert is None:
         raise PhysaiError(
-            f"--host {settings.host} is reachable from other machines, so --tls-cert and --tls-key are needed; "
+            f"`host` {settings.host} is reachable from other machines, so `tls_cert` and `tls_key` are needed; "
             "or serve 127.0.0.1 behind a proxy or an ssh tunnel"
         )
     if TokenStore(open_database(settings.database)).count() == 0:
         raise PhysaiError(
-            f"--host {settings.host} is reachable from other machines, and there is no token; create one first: "
+            f"`host` {settings.host} is reachable from other machines, and there is no token; create one first: "
             f"physai sim tokens create NAME --scope admin --data {settings.data}"
         )
 
@@ -134,5 +134,5 @@ def _require_free(settings: ServiceSettings) -> None:
             probe.bind(address)
     except OSError as error:
         raise PhysaiError(
-            f"{settings.host}:{settings.port} cannot be served: {error.strerror or error}; choose another --port"
+            f"{settings.host}:{settings.port} cannot be served: {error.strerror or error}; choose another `port`"
         ) from error

@@ -22,13 +22,13 @@ def choose_policy_device(name: str) -> PolicyDevice:
         return device
     require_provider(device)
     if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError(f"--device {device} needs torch: pip install 'physai-sdk[train]', or use --device cpu")
+        raise MissingExtraError(f"`device` {device} needs torch: pip install 'physai-sdk[train]', or use `device` cpu")
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not device.index < count:
         known = ", ".join(f"{device.kind}:{index}" for index in range(count))
-        raise DeviceError(f"--device {device}: torch finds {count} GPUs; use {f'{known} or cpu' if known else 'cpu'}")
+        raise DeviceError(f"`device` {device}: torch finds {count} GPUs; use {f'{known} or cpu' if known else 'cpu'}")
     return device
 
 

@@ -152,7 +152,7 @@ def choose_task_source(
             kept.warn_if_changed(Path(task))
     claimed = recorded.get("task") or None
     if task is None and claimed is None:
-        raise TaskError(f"{source} does not say which task it was trained for; name one with --task")
+        raise TaskError(f"{source} does not say which task it was trained for; name one with `task`")
     chosen = task or _built_in_task(claimed or "", source, kept)
     # The recorded robot and preset belong to the recorded task only.
     if claimed is not None and Path(chosen).name == Path(claimed).name:
@@ -178,7 +178,7 @@ def _built_in_task(name: str, source: str, kept: KeptTask | None) -> str:
     if name not in BUILT_IN and kept is not None and kept.source is not None:
         raise TaskError(
             f"{source} says it is for the task {name[:MAX_SHOWN]!r}, and no Python file is run because another file "
-            f"names it; read {kept.source}, then run it with --task {kept.run}, or name another file with --task PATH"
+            f"names it; read {kept.source}, then run it with `task` {kept.run}, or name another file with `task` PATH"
         )
     return built_in_task(name, source=source)
 
@@ -191,7 +191,7 @@ def _known_robot(name: str | None, source: str, kept: KeptTask | None) -> str | 
     if copy is None:
         raise TaskError(
             f"{source} says it is for the robot {name[:MAX_SHOWN]!r}, which is not built in, and no model is opened "
-            f"because a file names its path; name it with --model PATH, or a built-in one ({', '.join(robot_names())})"
+            f"because a file names its path; name it with `model` PATH, or a built-in one ({', '.join(robot_names())})"
         )
     return copy
 

@@ -55,7 +55,7 @@ def require_no_team(name: str) -> None:
         )
 
 
-def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None = None) -> Task:
+def load_task(name_or_path: str | Path, *, robot: str | None = None, preset: str | None = None) -> Task:
     """Makes a task.
 
     Args:
@@ -69,6 +69,7 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
             shape than it should, or the task does not accept another robot.
         ModelError: the robot's file is missing or invalid.
     """
+    name_or_path = str(name_or_path)
     if name_or_path.endswith(".py"):
         with _located(Path(name_or_path)):
             task = _made(_from_file(Path(name_or_path)), name_or_path, robot=robot, preset=preset)

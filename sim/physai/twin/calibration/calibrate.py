@@ -276,7 +276,7 @@ def _check(robot: Robot, train: Sequence[RobotLog], held_out: Sequence[RobotLog]
         if names[log.sha256] != log.name:
             raise LogError(f"logs {log.name} and {names[log.sha256]} are the same; hold out different recordings")
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
-        raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
+        raise PhysaiError(f"`window_s` must lie in {WINDOW_MIN_S:g} … {WINDOW_MAX_S:g} s, got {window_s:g}")
 
 
 def _limits(budget_steps: int, time_budget_s: float | None) -> _Limits:

@@ -98,6 +98,7 @@ def calibrate(
     file = None if out is None else writable_file(out, "twin.json")
     folder = None if report is None else writable_folder("report", report)
     require_range("seed", seed, 0, MAX_SEED)
+    require_range("num_threads", num_threads, 0, 4096)
     cluster = _cluster(ray)
     robot = load_robot(model) if isinstance(model, str | Path) else model
     fitted, named = _recordings(robot, logs, held_out, None if columns is None else Path(columns), say)

@@ -252,7 +252,7 @@ def test_options_of_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 601.0])
 def test_seconds_that_cannot_be_kept(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(PhysaiError, match="--record-s must lie in 0 … 600"):
+    with pytest.raises(PhysaiError, match="`record_s` must lie in 0 … 600"):
         make_telemetry(RunTelemetry(record_s=seconds), tmp_path)
 
 

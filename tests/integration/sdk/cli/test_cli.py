@@ -120,6 +120,16 @@ class TestVerbs:
         expected = "physai: error: crash cannot be loaded: ZeroDivisionError: division by zero\n"
         assert (result.returncode, result.stdout, result.stderr) == (2, "", expected)
 
+    def test_a_verb_that_ends_the_process_is_named(self, sandbox: Sandbox) -> None:
+        sandbox.add("leave", "import sys; sys.exit(0)\n")
+        sandbox.add("quit", VERB.format(summary="quits", body="raise SystemExit(0)"))
+        result = sandbox.run("leave")
+        assert (result.returncode, result.stderr) == (2, "physai: error: leave cannot be loaded: SystemExit: 0\n")
+        expected = "quit (verbs_quit:command) ended the process: SystemExit(0); a verb returns its exit code"
+        result = sandbox.run("quit")
+        assert (result.returncode, result.stderr) == (2, f"physai: error: {expected}\n")
+        assert "unavailable: leave cannot be loaded" in sandbox.run("--help").stdout
+
     def test_a_verb_of_a_noun_that_cannot_be_loaded_harms_no_other(self, sandbox: Sandbox) -> None:
         sandbox.add("fruit.peel", VERB.format(summary="peels", body="return 7"), module="verbs_peel")
         sandbox.add("fruit.crash", "1 / 0\n", module="verbs_crash")
@@ -133,7 +143,7 @@ class TestVerbs:
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr == "physai: error: fruit.crash cannot be loaded: ZeroDivisionError: division by zero\n"
         misspelt = sandbox.run("fruit", "peal")
-        assert misspelt.stderr.startswith("physai: error: no action named 'peal'; did you mean peel?")
+        assert misspelt.stderr.startswith("physai: error: no verb named 'peal'; did you mean peel?")
 
     def test_a_library_missing_while_a_verb_runs_is_one_line(self, sandbox: Sandbox) -> None:
         sandbox.add("count", VERB.format(summary="", body="import no_such_library.inner; return 0"))
@@ -201,13 +211,19 @@ class TestArguments:
         ("arguments", "message"),
         [
             (["contrat"], "no verb named 'contrat'; did you mean contract"),
-            (["contract", "shwo", "x"], "no action named 'shwo'; did you mean show? (see `physai contract --help`)"),
+            (["contract", "shwo", "x"], "no verb named 'shwo'; did you mean show? (see `physai contract --help`)"),
             (["contract", "show", "x", "--jsno"], "no option --jsno; did you mean --json?"),
             (["contract", "show", "x", "--jso"], "no option --jso; did you mean --json?"),
             (["contract", "show", "x", "--jsno=1"], "no option --jsno; did you mean --json?"),
             (["contract", "show", "x", "-q"], "no option -q (see"),
             (["contract", "show", "x", "y"], "unexpected argument 'y'"),
-            (["contract"], "the following arguments are required: ACTION"),
+            (["logs", "check", "a.csv", "--columns", "c", "b.csv"], "c: no such column map"),
+            (["flash", "robot", "--wait", "b"], "b: cannot be read: No such file or directory"),
+            (
+                ["robots", "show", "--render", "go2"],
+                "the following arguments are required: MODEL; --render took 'go2', end its values with `--`",
+            ),
+            (["contract"], "the following arguments are required: VERB"),
             (["--verison"], "no option --verison; did you mean --version?"),
             ([""], "no verb named ''"),
         ],

@@ -156,7 +156,7 @@ def test_a_verdict_of_another_device_is_not_replayed_here(tmp_path: Path) -> Non
         device="cuda:1",
     )
     save_verdict(verdict, tmp_path / "verdict.json")
-    with pytest.raises(RecordError, match=r"was computed on cuda:1 and would be replayed on cpu, .*--device cuda:1"):
+    with pytest.raises(RecordError, match=r"was computed on cuda:1 and would be replayed on cpu, .*`device` cuda:1"):
         rederive(tmp_path, {})
 
 

@@ -229,7 +229,7 @@ class TestDamage:
         state["generator"] = torch.zeros(16, dtype=torch.uint8)
         assert learned_on(state) == "cuda"
         torch.save(state, folder / CHECKPOINT_FILE)
-        with pytest.raises(CheckpointError, match=r"it learned on cuda.* add --device cuda, or begin a new run"):
+        with pytest.raises(CheckpointError, match=r"it learned on cuda.* add `device` cuda, or begin a new run"):
             restore_checkpoint(trainer(), folder)
 
     def test_a_checkpoint_sets_nothing_of_the_optimiser_but_its_state(self, folder: Path) -> None:

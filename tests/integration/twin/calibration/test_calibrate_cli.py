@@ -218,9 +218,10 @@ def test_an_unfit_recording_is_left_out_and_the_others_are_used(
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("--window-s", "9"), "the window must be"),
+        (("--window-s", "9"), "--window-s must lie in"),
         (("--window-s", "nan"), "argument --window-s: expected a finite number, got 'nan'"),
         (("--seed", "-1"), "--seed"),
+        (("--num-threads", "-1"), "--num-threads must lie in 0 … 4096, got -1"),
         (("--budget-steps", "0"), "physics steps, got 0"),
         (("--budget-steps", "many"), "argument --budget-steps"),
         (("--time-budget-s", "0"), "time budget"),

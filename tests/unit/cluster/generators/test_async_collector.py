@@ -225,7 +225,7 @@ def test_a_run_that_drops_stragglers_says_so() -> None:
 
 
 def test_settings_that_do_not_go_together() -> None:
-    with pytest.raises(ClusterError, match="48 worlds are not 2 such of blocks of 16; simulate --num-envs 64"):
+    with pytest.raises(ClusterError, match="48 worlds are not 2 such of blocks of 16; simulate `num_envs` 64"):
         check_generators(dataclasses.replace(CONFIG, staleness=1), 2, None)
     assert Counter(count for _, count in equal_shares(64, 2)) == {32: 2}
     with pytest.raises(ConfigError, match=r"staleness must lie in \[0, 1000\] updates, got -1"):

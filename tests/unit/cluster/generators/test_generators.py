@@ -148,7 +148,7 @@ def test_a_state_continues_with_another_number_of_generators(first: int | None, 
 @given(worlds=st.integers(1, 2000), generators=st.integers(1, 40))
 def test_shares_are_all_worlds_in_whole_blocks(worlds: int, generators: int) -> None:
     if generators > max(1, worlds // 16):
-        with pytest.raises(ClusterError, match=f"--generators {generators}, but {worlds} worlds"):
+        with pytest.raises(ClusterError, match=f"`generators` {generators}, but {worlds} worlds"):
             shares(worlds, generators)
         return
     parts = shares(worlds, generators)
@@ -194,11 +194,11 @@ def test_weights_travel_to_the_last_bit() -> None:
 
 
 def test_what_does_not_go_with_generators_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ClusterError, match="engine is warp; start the run with --engine mujoco"):
+    with pytest.raises(ClusterError, match="engine is warp; start the run with `engine` mujoco"):
         check_generators(dataclasses.replace(CONFIG, engine="warp"), 2, None)
-    with pytest.raises(ClusterError, match="overlap is true; start the run with --set overlap=false"):
+    with pytest.raises(ClusterError, match="overlap is true; start the run with `settings` overlap=false"):
         check_generators(dataclasses.replace(CONFIG, overlap=True), 2, None)
-    with pytest.raises(ClusterError, match="start 3 or fewer, or simulate --num-envs 64 or more"):
+    with pytest.raises(ClusterError, match="start 3 or fewer, or simulate `num_envs` 64 or more"):
         check_generators(CONFIG, 4, None)
     for address in ("ray://head:10001", "head", "head:port", "a b:1"):
         with pytest.raises(ClusterError, match="expected auto, local, or HOST:PORT"):

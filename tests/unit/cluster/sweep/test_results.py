@@ -92,7 +92,7 @@ def test_a_sweep_without_a_whole_trial_has_no_best(tmp_path: Path) -> None:
 
 def test_a_folder_is_begun_once_and_read_strictly(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path)
-    with pytest.raises(SweepError, match="already holds a sweep; continue it with --resume"):
+    with pytest.raises(SweepError, match="already holds a sweep; continue it with `resume`"):
         sweep_folder(tmp_path)
     assert SweepFolder.open(tmp_path).record == folder.record
     with pytest.raises(SweepError, match=r"it has no sweep\.json"):

@@ -117,7 +117,7 @@ def test_what_was_not_committed_is_no_result_and_is_removed(tmp_path: Path) -> N
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with (
         ResultStore(tmp_path).locked(),
-        pytest.raises(WorkflowError, match=r"another .* uses .*; wait for it, or give --folder"),
+        pytest.raises(WorkflowError, match=r"another .* uses .*; wait for it, or give `folder`"),
         ResultStore(tmp_path).locked(),
     ):
         pass

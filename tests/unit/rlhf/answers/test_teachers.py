@@ -69,6 +69,7 @@ def test_parameters_are_checked() -> None:
 def test_a_taste_is_a_weighted_sum_of_named_terms() -> None:
     names = ("reward", "joint_speed", "elbow_height")
     taste = parse_taste("elbow_height=2, joint_speed=-0.5", names)
+    assert parse_taste({"elbow_height": 2, "joint_speed": -0.5}, names) == taste
     terms = np.array([[9.0, 4.0, 1.0], [9.0, 2.0, 3.0]], np.float32)
     assert rewards_of(terms, names, taste).tolist() == [0.0, 5.0]
 

@@ -84,7 +84,7 @@ def test_no_version_ends_updates_for_good(workshop: Workshop, make_verdict: Make
     assert sign_verdict(read_bundle(latest), workshop.validator, make_verdict(latest), now=now)
     for version in (tomorrow + 1, 2**53 - 1):
         last = workshop.unsigned(version=version)
-        with pytest.raises(BundleError, match=rf"is version {version}; .* time, {tomorrow - 86_400}: .* --version"):
+        with pytest.raises(BundleError, match=rf"is version {version}; .* time, {tomorrow - 86_400}: .* `version`"):
             sign_verdict(read_bundle(last), workshop.validator, make_verdict(last), now=now)
 
 
@@ -111,13 +111,13 @@ def test_a_second_validator_signs_no_time_or_gates_that_others_made_up(
         return read_bundle(sign_verdict(read_bundle(plain), stranger, verdict, **options))
 
     for_years = planted(mine, now=now, lifetime=timedelta(days=3650))
-    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than your 90 days: .*--replace"):
+    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than your 90 days: .*`replace`"):
         sign_verdict(for_years, workshop.validator, mine, now=now)
     from_afar = planted(make_verdict(plain, created="2026-11-30T12:00:00Z"), now=now + timedelta(days=10))
     with pytest.raises(BundleError, match=r"created on 2026-11-30T12:00:00Z, but it is 2026-11-21T12:00:00Z"):
         sign_verdict(from_afar, workshop.validator, mine, now=now, lifetime=timedelta(days=3650))
     softer = tuple(gate.model_copy(update={"threshold": "none"}) for gate in mine.gates)
-    with pytest.raises(BundleError, match=r"differs from this one in gates; .* --replace"):
+    with pytest.raises(BundleError, match=r"differs from this one in gates; .* `replace`"):
         sign_verdict(planted(mine.model_copy(update={"gates": softer}), now=now), workshop.validator, mine, now=now)
 
 
@@ -126,7 +126,7 @@ def test_a_new_verdict_drops_what_others_have_signed_only_when_asked_to(
 ) -> None:
     second, bundle = SigningKey.generate(), read_bundle(complete)
     verdict = make_verdict(complete, twin_hash="e" * 64)
-    with pytest.raises(BundleError, match=rf"signed by {workshop.validator.key_id[:16]}.* in twin_hash; .* --replace"):
+    with pytest.raises(BundleError, match=rf"signed by {workshop.validator.key_id[:16]}.* in twin_hash; .* `replace`"):
         sign_verdict(bundle, second, verdict, now=now)
     data = sign_verdict(bundle, second, verdict, now=now, replace=True)
     assert read_claims(read_bundle(data)).validators == (second.key_id,)

@@ -121,6 +121,21 @@ def test_each_kind_of_option_arrives() -> None:
     assert SEEN["server"] == "auto"
 
 
+def test_options_may_stand_between_words() -> None:
+    run(bake_verb, "c", "--eggs", "4", "jam", "--server", "--cold", "cream", "-o", "x.json", "--", "--dough")
+    assert (SEEN["cake"], SEEN["layers"], SEEN["eggs"]) == ("c", ("jam", "cream", "--dough"), 4)
+    assert (SEEN["server"], SEEN["cold"], SEEN["out"]) == ("auto", True, Path("x.json"))
+
+
+def test_values_of_an_option_end_with_two_dashes() -> None:
+    run(bake_verb, "c", "--server", "--", "jam")
+    assert (SEEN["server"], SEEN["layers"]) == ("auto", ("jam",))
+    with pytest.raises(PhysaiError, match="LAYERS; --server took 'jam', end its values with `--` in front of the word"):
+        run(bake_verb, "c", "--server", "jam")
+    with pytest.raises(PhysaiError, match=r"required: CAKE, LAYERS \(see"):
+        run(bake_verb)
+
+
 def test_a_key_may_stand_alone() -> None:
     run(bake_verb, "c", "l", "--set", "help", "--set", "b=2", "--oven-door", "open")
     assert SEEN["set"] == {"help": "", "b": "2"}
@@ -180,7 +195,7 @@ def test_a_noun_has_verbs_and_their_old_names() -> None:
     assert told.getvalue() == "note: roast is now bake\n"
     with pytest.raises(PhysaiError, match="did you mean bake"):
         run(kitchen, "bale", "c", "l")
-    with pytest.raises(PhysaiError, match="required: ACTION"):
+    with pytest.raises(PhysaiError, match="required: VERB"):
         run(kitchen)
 
 

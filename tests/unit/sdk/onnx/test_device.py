@@ -60,8 +60,8 @@ def test_a_provider_that_is_not_installed_is_refused(name: str) -> None:
     with pytest.raises(DeviceError) as caught:
         open_session(POLICY, source="it", device=PolicyDevice.parse(name))
     message = str(caught.value)
-    assert message.startswith(f"--device {name}: it needs ONNX Runtime's ")
-    assert f"the one installed has {', '.join(AVAILABLE)}; use --device cpu, or" in message
+    assert message.startswith(f"`device` {name}: it needs ONNX Runtime's ")
+    assert f"the one installed has {', '.join(AVAILABLE)}; use `device` cpu, or" in message
     assert "pip install onnxruntime-gpu" in message
 
 
@@ -70,7 +70,7 @@ def test_a_provider_that_is_not_installed_is_refused(name: str) -> None:
 def test_the_silent_fallback_of_onnxruntime_is_an_error() -> None:
     session = Session(POLICY, providers=["CUDAExecutionProvider"])
     assert session.get_providers() == ["CPUExecutionProvider"], "ONNX Runtime itself says nothing"
-    with pytest.raises(DeviceError, match="could not start its CUDAExecutionProvider for --device cuda:0 and would"):
+    with pytest.raises(DeviceError, match="could not start its CUDAExecutionProvider for `device` cuda:0 and would"):
         require_computed_on(PolicyDevice("cuda"), session, source="it")
 
 

@@ -56,10 +56,10 @@ def test_a_moved_run_has_its_task_and_robot(run: Path, caplog: pytest.LogCapture
 
 def test_nothing_runs_unless_the_user_names_the_folder_as_the_task(run: Path) -> None:
     with pytest.raises(
-        TaskError, match=r"no Python file is run because another file names it; read .*--task"
+        TaskError, match=r"no Python file is run because another file names it; read .*`task`"
     ) as caught:
         choose_task_source({"task": "pusher_task.py"}, source="the policy", run=run)
-    assert f"--task {run}" in str(caught.value)
+    assert f"`task` {run}" in str(caught.value)
     assert not source_of(run).with_name("it-ran").exists()
     assert choose_task_source({"task": "pusher_task.py"}, source="it", task=str(run), run=run).task == str(
         source_of(run)
@@ -161,7 +161,7 @@ def test_a_robot_in_a_crowded_folder_is_not_searched_for(tmp_path: Path, monkeyp
     assert len(notes) == 1
     assert "holds more than 3 files; move the robot to a folder of its own" in notes[0]
     said = {"task": "cartpole-swingup", "robot": str(arm)}
-    with pytest.raises(TaskError, match="name it with --model PATH"):
+    with pytest.raises(TaskError, match="name it with `model` PATH"):
         choose_task_source(said, source="the policy", run=tmp_path / "run")
 
 

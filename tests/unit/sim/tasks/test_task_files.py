@@ -40,6 +40,7 @@ def test_a_task_comes_from_a_file(task_file: TaskFile, monkeypatch: pytest.Monke
     task = load_task(path)
     assert task.summary == "mine, long"
     assert task.episode_length_s == 20.0
+    assert load_task(Path(path)).summary == "mine, long"
     assert load_task(path, preset="short").episode_length_s == 5.0
     monkeypatch.chdir(tmp_path)
     assert load_task("mine.py").summary == "mine, long"

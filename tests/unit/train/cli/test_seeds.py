@@ -19,7 +19,7 @@ def test_seeds(text: str, seeds: list[int]) -> None:
     ["", "a", "0..", "..4", "4..0", "0..1000", "-1..3", "1,,2", "1,1", "0...4", "1.5", "0..99999999999999999999"],
 )
 def test_what_is_no_list_of_seeds(text: str) -> None:
-    with pytest.raises(PhysaiError, match="--seeds"):
+    with pytest.raises(PhysaiError, match="`seeds`"):
         parse_seeds(text)
 
 

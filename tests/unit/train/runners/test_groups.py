@@ -126,7 +126,7 @@ def test_statistics_of_observations_are_those_of_the_first_episodes() -> None:
     ("changes", "words"),
     [
         ({"horizon": 24}, "set horizon=30"),
-        ({"num_envs": 14}, "num_envs 14 are no groups of 4; set num_envs=16"),
+        ({"num_envs": 14}, "`num_envs` 14 are no groups of 4; set `num_envs` 16"),
         ({"group": 1}, "group must lie in"),
         ({"overlap": True}, "leave out overlap"),
         ({"engine": "warp"}, "take engine mujoco"),
@@ -139,5 +139,5 @@ def test_what_does_not_go_together_is_refused(changes: dict[str, object], words:
 
 
 def test_generators_are_refused() -> None:
-    with pytest.raises(Exception, match="--set advantage=gae"):
+    with pytest.raises(Exception, match="`settings` advantage=gae"):
         check_generators(dataclasses.replace(CONFIG, num_envs=32), 2, None)

@@ -89,7 +89,7 @@ def test_what_cannot_be_designed(pendulum: Robot) -> None:
     known = replace(twin, parameters=tuple(p.model_copy(update={"identified": True}) for p in twin.parameters))
     with pytest.raises(PhysaiError, match="constrain every parameter; name those"):
         design_excitation(known)
-    with pytest.raises(PhysaiError, match=r"--candidates must be in 1 … 1000, got 0"):
+    with pytest.raises(PhysaiError, match=r"`candidates` must be in 1 … 1000, got 0"):
         design_excitation(twin, candidates=0)
 
 

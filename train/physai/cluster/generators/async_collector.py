@@ -255,7 +255,7 @@ class AsyncCollector:
         if self._losses[lost.which] > MAX_LOSSES:
             raise ClusterError(
                 f"generator {lost.which} was lost {self._losses[lost.which]} times in a row, at last: {lost.reason}; "
-                "see `ray logs` for its output, then continue from the last checkpoint with --resume RUN"
+                "see `ray logs` for its output, then continue from the last checkpoint with `resume` RUN"
             ) from lost
         logger.warning("%s; another one continues its worlds", lost)
         self._start_one(lost.which)
@@ -317,7 +317,7 @@ class AsyncCollector:
         Raises:
             ClusterError: always.
         """
-        raise ClusterError("generators work for one process that learns; start it without --gpus and torchrun")
+        raise ClusterError("generators work for one process that learns; start it without `gpus` and torchrun")
 
     def close(self) -> None:
         """Ends generators and the thread that serves them."""

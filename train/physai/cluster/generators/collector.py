@@ -201,4 +201,4 @@ class ClusterCollector:
         Raises:
             ClusterError: always.
         """
-        raise ClusterError("generators work for one process that learns; start it without --gpus and torchrun")
+        raise ClusterError("generators work for one process that learns; start it without `gpus` and torchrun")

@@ -102,18 +102,18 @@ def check_generators(config: TrainConfig, generators: int, address: str | None) 
         check_address(address)
     if config.engine != "mujoco":
         raise ClusterError(
-            f"--generators {generators} step worlds on CPUs, and engine is {config.engine}; start the run with "
-            "--engine mujoco, or leave out --generators"
+            f"`generators` {generators} step worlds on CPUs, and engine is {config.engine}; start the run with "
+            "`engine` mujoco, or leave out `generators`"
         )
     if (config.reward, config.advantage) != ("task", "gae"):
         raise ClusterError(
-            f"--generators {generators} collect the task's reward for a critic; start the run with --set reward=task "
-            "--set advantage=gae, or leave out --generators"
+            f"`generators` {generators} collect the task's reward for a critic; start the run with "
+            "`settings` reward=task `settings` advantage=gae, or leave out `generators`"
         )
     if config.overlap:
         raise ClusterError(
-            f"--generators {generators} take turns with the learner, and overlap is true; start the run with --set "
-            "overlap=false, or leave out --generators"
+            f"`generators` {generators} take turns with the learner, and overlap is true; start the run with "
+            "`settings` overlap=false, or leave out `generators`"
         )
 
 

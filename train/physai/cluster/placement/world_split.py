@@ -26,13 +26,13 @@ def shares(worlds: int, generators: int) -> list[tuple[Share, int]]:
         ClusterError: no generator, or more than there are blocks.
     """
     if not 1 <= generators <= MAX_GENERATORS:
-        raise ClusterError(f"--generators must lie in [1, {MAX_GENERATORS}], got {generators}")
+        raise ClusterError(f"`generators` must lie in [1, {MAX_GENERATORS}], got {generators}")
     # The last block has what is left over, too.
     blocks = max(1, worlds // BLOCK)
     if generators > blocks:
         raise ClusterError(
-            f"--generators {generators}, but {worlds} worlds are {blocks} blocks of {BLOCK}, which stay together; "
-            f"start {blocks} or fewer, or simulate --num-envs {generators * BLOCK} or more"
+            f"`generators` {generators}, but {worlds} worlds are {blocks} blocks of {BLOCK}, which stay together; "
+            f"start {blocks} or fewer, or simulate `num_envs` {generators * BLOCK} or more"
         )
     bounds = [*(BLOCK * (blocks * number // generators) for number in range(generators)), worlds]
     return [(Share(first, worlds), end - first) for first, end in itertools.pairwise(bounds)]
@@ -48,7 +48,7 @@ def equal_shares(worlds: int, generators: int) -> list[tuple[Share, int]]:
     if len({count for _, count in parts}) > 1:
         unit = BLOCK * generators
         raise ClusterError(
-            f"--staleness takes equal shares, and {worlds} worlds are not {generators} such of blocks of {BLOCK}; "
-            f"simulate --num-envs {unit * max(1, round(worlds / unit))}, or start another number of generators"
+            f"`staleness` takes equal shares, and {worlds} worlds are not {generators} such of blocks of {BLOCK}; "
+            f"simulate `num_envs` {unit * max(1, round(worlds / unit))}, or start another number of generators"
         )
     return parts

@@ -59,7 +59,7 @@ def plan_generators(
     from physai.train.settings.presets import settings_of
 
     if not 1e-3 <= gbit_s <= 1e5:
-        raise PhysaiError(f"--gbit-s must lie in [0.001, 100000], got {gbit_s:g}")
+        raise PhysaiError(f"`gbit_s` must lie in [0.001, 100000], got {gbit_s:g}")
     found = (Node(name="here", cpus=os.cpu_count() or 1),) if nodes is None else read_nodes(Path(nodes))
     source = named_source(str(task), robot=None if model is None else str(model), preset=preset)
     loaded = source.load()

@@ -100,7 +100,7 @@ class SweepFolder:
             SweepError: the folder holds a sweep, or cannot be written.
         """
         if (path / SWEEP_JSON).exists():
-            raise SweepError(f"{path} already holds a sweep; continue it with --resume {path}, or give another --out")
+            raise SweepError(f"{path} already holds a sweep; continue it with `resume` {path}, or give another `out`")
         folder = cls(path, SweepRecord(base=base, sweep=sweep, points=sweep.points()), StateRecord())
         with oserror_as(SweepError, f"cannot write {path}"):
             (path / LOGS_FOLDER).mkdir(parents=True, exist_ok=True)

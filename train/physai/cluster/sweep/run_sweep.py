@@ -113,14 +113,14 @@ def _new(
     from physai.train.settings.config import read_settings
 
     if not named["task"] or given["over"] is None:
-        raise PhysaiError("name a task and a file: physai runs sweep TASK --over FILE.yaml, or go on with --resume DIR")
+        raise PhysaiError("name a task and a file: physai runs sweep TASK --over FILE.yaml, or go on with `resume` DIR")
     sweep = load_sweep(Path(given["over"]))
     fixed = {} if given["config"] is None else read_settings(Path(given["config"]))
     fixed |= TrainOptions.of(settings=settings).settings
     fixed = {name: setting_text(name, value) for name, value in fixed.items()}
     for name in fixed:
         if name in sweep.parameters or name in ("seed", "iterations"):
-            raise PhysaiError(f"{name} is given by {given['over']}; leave it out of --set and --config")
+            raise PhysaiError(f"{name} is given by {given['over']}; leave it out of `settings` and `config`")
     fixed.setdefault("num_threads", str(sweep.cpus))
     fixed = {name: value for name, value in fixed.items() if name not in sweep.parameters}
     task = str(named["task"]) if str(named["task"]) in BUILT_IN else _path(named["task"])

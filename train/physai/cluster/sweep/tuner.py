@@ -144,7 +144,7 @@ def _fit(ray: Any, folder: SweepFolder, orders: Sequence[TrialOrder], say: Calla
         try:
             tuner.fit()
         except (ray.exceptions.RayError, tune.TuneError) as error:
-            raise ClusterError(f"Ray Tune failed: {brief(error)}; continue with --resume {folder.path}") from error
+            raise ClusterError(f"Ray Tune failed: {brief(error)}; continue with `resume` {folder.path}") from error
 
 
 def _name(trial: Any) -> str:

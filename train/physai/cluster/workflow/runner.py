@@ -199,7 +199,7 @@ class WorkflowRun:
             if self._store.folder.resolve().is_relative_to(path):
                 raise WorkflowError(
                     f"its input {key} ({path}) holds the folder of results, {self._store.folder}; give another "
-                    "--folder, or name a folder without it"
+                    "`folder`, or name a folder without it"
                 )
             inputs[key] = Given(path=path, hash=content, shown=self._store.inputs(name) / key / path.name)
         named = {key: (given.path.name, given.hash) for key, given in inputs.items()}

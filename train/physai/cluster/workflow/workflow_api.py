@@ -175,10 +175,10 @@ def emit_workflow(
     _refuse(target, "kuberay", {"claim": claim, "ray-version": ray_version, "per-stage": per_stage})
     address = storage or ""
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9_./:@-]+", address):
-        raise PhysaiError(f"emit osmo needs --storage, a URL such as s3://bucket/folder, got {address or 'none'}")
+        raise PhysaiError(f"emit osmo needs `storage`, a URL such as s3://bucket/folder, got {address or 'none'}")
     for name in platforms or {}:
         if name not in ("linux/amd64", "linux/arm64"):
-            raise PhysaiError(f"--platform takes linux/amd64=NAME or linux/arm64=NAME, got {name!r}")
+            raise PhysaiError(f"`platforms` takes linux/amd64=NAME or linux/arm64=NAME, got {name!r}")
     named = cast("dict[Platform, str]", dict(platforms or {}))
     return [osmo_document(workflow, OsmoOptions(storage=address.rstrip("/"), platforms=named))]
 
@@ -192,7 +192,7 @@ def _place(limits: Mapping[str, Any], ray: str | None, store: ResultStore) -> Ge
         return
     given = [name for name, value in limits.items() if value is not None]
     if given:
-        raise PhysaiError(f"--{given[0]} limits stages on this computer, and --ray {ray} has its own limits")
+        raise PhysaiError(f"`{given[0]}` limits stages on this computer, and `ray` {ray} has its own limits")
     from physai.cluster.workflow.executors.ray_place import RayPlace
     from physai.compute.ray.cluster import connected
 
@@ -214,7 +214,7 @@ def _limits(limits: Mapping[str, Any]) -> ResourceLimits:
     memory: str | None = limits["memory"]
     if memory is not None:
         if not re.fullmatch(r"[1-9][0-9]{0,6}(Mi|Gi)", memory):
-            raise PhysaiError(f"--memory takes a size such as 512Mi or 16Gi, got {memory!r}")
+            raise PhysaiError(f"`memory` takes a size such as 512Mi or 16Gi, got {memory!r}")
         asked["memory_bytes"] = Resources(memory=memory).memory_bytes
     return ResourceLimits(**asked)
 
@@ -225,7 +225,7 @@ def _kuberay(
     from physai.cluster.workflow.emit.kuberay import RAY_VERSION, KubeRayOptions, ray_jobs
 
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", claim):
-        raise PhysaiError(f"--claim takes the name of a PersistentVolumeClaim, such as robots-1, got {claim!r}")
+        raise PhysaiError(f"`claim` takes the name of a PersistentVolumeClaim, such as robots-1, got {claim!r}")
     options = KubeRayOptions(claim=claim, ray_version=ray_version or RAY_VERSION, per_stage=per_stage)
     return ray_jobs(workflow, file.name, options)
 

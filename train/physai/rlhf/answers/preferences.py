@@ -97,15 +97,16 @@ def term_names(task: Task) -> tuple[str, ...]:
     return REWARD, *(f"{REWARD}.{name}" for name in task.rewards), *measures(task)
 
 
-def parse_taste(text: str, names: Sequence[str]) -> dict[str, float]:
-    """A taste from `NAME=WEIGHT,…`.
+def parse_taste(given: str | Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+    """A taste from `NAME=WEIGHT,…`, or from weights by term.
 
     Raises:
         UnknownNameError: there is no such term.
         PreferenceError: it is malformed.
     """
     taste: dict[str, float] = {}
-    for part in text.split(","):
+    parts = given.split(",") if isinstance(given, str) else [f"{name}={weight}" for name, weight in given.items()]
+    for part in parts:
         name, _, weight = part.partition("=")
         name = name.strip()
         if name not in names:

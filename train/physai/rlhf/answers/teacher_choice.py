@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 TeacherName: TypeAlias = Literal["perfect", "noisy", "myopic", "mistaken", "skipping", "equal"]
 MethodName: TypeAlias = Literal["best", "disagreement", "random", "uniform"]
-Taste: TypeAlias = Annotated[str | None, Option(metavar="NAME=WEIGHT,…")]
+Taste: TypeAlias = Annotated[str | Mapping[str, float] | None, Option(metavar="NAME=WEIGHT,…")]
 """Type of the option `--taste`."""
 
 MAX_PAIRS = 100_000
@@ -59,4 +60,4 @@ def require_seed(seed: int) -> None:
         PhysaiError: the seed is out of range.
     """
     if not 0 <= seed <= MAX_SEED:
-        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {seed}")
+        raise PhysaiError(f"`seed` must lie in 0 … {MAX_SEED}, got {seed}")

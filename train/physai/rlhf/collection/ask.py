@@ -64,7 +64,7 @@ def answer_simulated(
         answer = Answer(key=key, pair=question.pair, rater=rater, choice=shown, swapped=question.swapped)
         if not store.record(answer) and store.next_question(rater) == question:
             raise PreferenceError(
-                f"the answer of {rater!r} with seed {seed} to pair {question.pair} was taken back; give another --seed"
+                f"the answer of {rater!r} with seed {seed} to pair {question.pair} was taken back; give another `seed`"
             )
         count += 1
     return count

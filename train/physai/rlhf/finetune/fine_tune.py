@@ -79,9 +79,9 @@ def fine_tune(
         if value is not None and not 0.0 < value <= 1e3:
             raise PhysaiError(f"--{name} must lie in (0, 1000], got {value}")
     if not 0.0 <= task_loss <= 1.0:
-        raise PhysaiError(f"--task-loss must lie in [0, 1], got {task_loss}")
+        raise PhysaiError(f"`task_loss` must lie in [0, 1], got {task_loss}")
     if not 1 <= iterations <= MAX_ITERATIONS:
-        raise PhysaiError(f"--iterations must lie in 1 … {MAX_ITERATIONS}, got {iterations}")
+        raise PhysaiError(f"`iterations` must lie in 1 … {MAX_ITERATIONS}, got {iterations}")
     elsewhere = _worlds_elsewhere(generators, scoring, "fine-tune RUN again, into another --out")
 
     from physai.rlhf.answers.preferences import parse_taste
@@ -105,7 +105,7 @@ def fine_tune(
             constraint=Constraint(reward_loss=task_loss),
         ),
         raters=raters,
-        taste=parse_taste(taste, layout.terms) if isinstance(taste, str) else taste,
+        taste=None if taste is None else parse_taste(taste, layout.terms),
         task=task,
         robot=model,
         elsewhere=elsewhere,
@@ -154,7 +154,7 @@ def _scoring(pool: Generators | None, scoring: ScoringPlace | None) -> ScoringPl
     if scoring is None:
         return "trainer" if pool is None else "generators"
     if scoring == "generators" and pool is None:
-        raise PhysaiError("--scoring generators takes --generators K; add it, or leave --scoring out")
+        raise PhysaiError("`scoring` generators takes `generators` K; add it, or leave `scoring` out")
     if scoring == "apart" and (pool is None or pool.ray is None):
-        raise PhysaiError("--scoring apart takes --generators K and --ray; add them, or leave --scoring out")
+        raise PhysaiError("`scoring` apart takes `generators` K and `ray`; add them, or leave `scoring` out")
     return scoring

@@ -89,9 +89,9 @@ def collect_preferences(
     """
     require_seed(seed)
     if not 1 <= pairs <= MAX_PAIRS:
-        raise PhysaiError(f"--pairs must lie in 1 … {MAX_PAIRS}, got {pairs}")
+        raise PhysaiError(f"`pairs` must lie in 1 … {MAX_PAIRS}, got {pairs}")
     if not 0.0 <= repeats <= 1.0:
-        raise PhysaiError(f"--repeats must lie in [0, 1], got {repeats}")
+        raise PhysaiError(f"`repeats` must lie in [0, 1], got {repeats}")
     from physai.rlhf.collection.collect import collect
 
     return [
@@ -145,9 +145,9 @@ def answer_preferences(
     """
     require_seed(seed)
     if limit is not None and not 1 <= limit <= MAX_PAIRS:
-        raise PhysaiError(f"--limit must lie in 1 … {MAX_PAIRS}, got {limit}")
+        raise PhysaiError(f"`limit` must lie in 1 … {MAX_PAIRS}, got {limit}")
     if reward_file is not None and taste is not None:
-        raise PhysaiError(f"--reward-file {reward_file} and --taste {taste} both say what is liked; give one")
+        raise PhysaiError(f"`reward_file` {reward_file} and `taste` {taste} both say what is liked; give one")
     from physai.compute.sandbox.reward import UserReward, parse_layers
     from physai.rlhf.answers.preferences import parse_taste
     from physai.rlhf.answers.store import PreferenceStore
@@ -292,7 +292,7 @@ def train_from_preferences(
     """
     require_seed(seed)
     if not MIN_LABELS <= labels <= MAX_PAIRS:
-        raise PhysaiError(f"--labels must lie in {MIN_LABELS} … {MAX_PAIRS}, got {labels}")
+        raise PhysaiError(f"`labels` must lie in {MIN_LABELS} … {MAX_PAIRS}, got {labels}")
     from physai.rlhf.answers.preferences import parse_taste, term_names
     from physai.rlhf.answers.teachers import SIMULATED
     from physai.rlhf.finetune.scratch import ScratchSettings, train_by_preferences

@@ -170,7 +170,7 @@ def train_by_preferences(
     """
     require_no_run(out)
     if (out / DATABASE_FILE).exists():
-        raise CheckpointError(f"{out} already holds the answers of a run that did not end; give another --out")
+        raise CheckpointError(f"{out} already holds the answers of a run that did not end; give another `out`")
     task = with_seen(source.load())
     config = replace(config, **without_stops(config))
     torch.set_num_threads(learner_threads(config))

@@ -78,11 +78,11 @@ def imitate(
         PhysaiError: recordings or teacher do not fit the task, or the task, a setting or the folder cannot be used.
     """
     if bool(recordings) == (teacher is not None):
-        raise PhysaiError("give either --from FILE …, recordings, or --teacher POLICY")
+        raise PhysaiError("give either `recordings` FILE … or `teacher` POLICY")
     if not 0 <= rounds <= MAX_ROUNDS:
-        raise PhysaiError(f"--rounds must lie in [0, {MAX_ROUNDS}], got {rounds}")
+        raise PhysaiError(f"`rounds` must lie in [0, {MAX_ROUNDS}], got {rounds}")
     if rounds and teacher is None:
-        raise PhysaiError("--rounds needs --teacher: recordings cannot say what to do after the network's own mistakes")
+        raise PhysaiError("`rounds` needs `teacher`: recordings cannot say what to do after the network's own mistakes")
 
     import torch
 

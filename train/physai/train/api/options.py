@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from physai.sdk.base.errors import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,7 +82,15 @@ class TrainOptions:
 
     @classmethod
     def of(cls, **given: Any) -> TrainOptions:
-        """Options from arguments of `train`, whose paths may be texts and whose settings may be numbers."""
+        """Options from arguments of `train`, whose paths may be texts and whose settings may be numbers.
+
+        Raises:
+            UnknownNameError: `train` has no such argument.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise unknown_name("argument", name, known)
         for name, kind in {**dict.fromkeys(_PATHS, Path), **dict.fromkeys(_TEXTS, str)}.items():
             if given.get(name) is not None:
                 given[name] = kind(given[name])

@@ -27,7 +27,7 @@ def require_one_learner(generators: RolloutPool | None, ranks: int) -> None:
     """
     if generators is not None and ranks > 1:
         raise PhysaiError(
-            f"--generators work for one process that learns, not for {ranks}; leave out --generators, or else --gpus "
+            f"`generators` work for one process that learns, not for {ranks}; leave out `generators`, or else `gpus` "
             "and torchrun"
         )
 
@@ -41,11 +41,11 @@ def starts_ranks(gpus: int | None) -> bool:
     if gpus is None:
         return False
     if not 1 <= gpus <= MAX_LOCAL_RANKS:
-        raise PhysaiError(f"--gpus must lie in [1, {MAX_LOCAL_RANKS}], got {gpus}")
+        raise PhysaiError(f"`gpus` must lie in [1, {MAX_LOCAL_RANKS}], got {gpus}")
     ranks = started()
     if ranks and ranks["LOCAL_WORLD_SIZE"] != gpus:
         raise PhysaiError(
-            f"--gpus {gpus}, but {ranks['LOCAL_WORLD_SIZE']} ranks were started on this computer; leave --gpus out, or "
+            f"`gpus` {gpus}, but {ranks['LOCAL_WORLD_SIZE']} ranks were started on this computer; leave `gpus` out, or "
             "start without torchrun"
         )
     return ranks is None and gpus > 1
@@ -67,8 +67,8 @@ def train_as_ranks(options: TrainOptions) -> TrainingRun:
     count = torch.cuda.device_count()
     if run.device != "cpu" and (device == "cpu" or count < gpus):
         raise DeviceError(
-            f"--gpus {gpus}, but torch finds {count} and engine {run.config.engine} learns on {device}; start "
-            "fewer processes, or add --device cpu to start them on the CPU"
+            f"`gpus` {gpus}, but torch finds {count} and engine {run.config.engine} learns on {device}; start "
+            "fewer processes, or add `device` cpu to start them on the CPU"
         )
     document = options.document() | ({} if options.resume else {"out": str(run.folder)})
     with tempfile.TemporaryDirectory(prefix="physai-ranks-") as folder:

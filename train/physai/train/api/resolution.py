@@ -52,7 +52,7 @@ def configured(options: TrainOptions) -> tuple[RunTaskSource, TrainConfig]:
         PhysaiError: there is no such task, or a setting is wrong.
     """
     if not options.task:
-        raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
+        raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with `resume` RUN")
     source = options.source
     task = source.load()
     if isinstance(options.config, TrainConfig):
@@ -85,8 +85,8 @@ def _resumed(options: TrainOptions, run: Path) -> ResolvedRun:
     source, config, origin = load_config(run)
     if TEAM_KEY in origin:
         raise PhysaiError(
-            f"{run} learned in the team {origin[TEAM_KEY]}; continue all its robots with --resume "
-            f"{run.resolve().parent}, or this one alone in a new run with --init-from {run}"
+            f"{run} learned in the team {origin[TEAM_KEY]}; continue all its robots with `resume` "
+            f"{run.resolve().parent}, or this one alone in a new run with `init_from` {run}"
         )
     if preference_entries(origin):
         raise PhysaiError(
@@ -124,7 +124,7 @@ def require_budget(time_budget_s: float | None) -> None:
         PhysaiError: the budget is not positive and finite.
     """
     if time_budget_s is not None and not (math.isfinite(time_budget_s) and time_budget_s > 0.0):
-        raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {time_budget_s}")
+        raise PhysaiError(f"`time_budget_s` must be a positive number of seconds, got {time_budget_s}")
 
 
 def require_built_in(task: str, run: Path) -> None:
@@ -150,8 +150,8 @@ def require_no_settings(options: TrainOptions, names: Iterable[str]) -> None:
     Raises:
         PhysaiError: one of the named options, a setting or `deterministic` was given.
     """
-    fixed = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is not None]
-    fixed += [f"--set {name}={value}" for name, value in options.settings.items()]
-    fixed += ["--deterministic"] if options.deterministic else []
+    fixed = [f"`{name}`" for name in names if getattr(options, name) is not None]
+    fixed += [f"`settings` {name}={value}" for name, value in options.settings.items()]
+    fixed += ["`deterministic`"] if options.deterministic else []
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.base.extras import DISTRIBUTION
 from physai.sdk.base.file_names import POLICY_FILE
+from physai.sdk.base.parameters.arguments import MAX_SEED, require_range
 from physai.sdk.base.parameters.option import Option
 from physai.train.api.demo_drive import drive, verb_command
 
@@ -30,6 +31,7 @@ EVIDENCE_FILE = "latency.json"
 KEYS_FOLDER = "keys"
 CALIBRATION_STEPS = 4_000_000
 """Physics steps of the calibration, half a minute; ten million replay no better."""
+MAX_EPISODES = 100_000
 ACCEPT = ["--accept", "stand-in,computer"]
 """Evidence that the demo's installation accepts, unlike a robot by default: the demo involves no robot."""
 MAX_JOBS = 8
@@ -76,8 +78,10 @@ def run_demo(
     from physai.train.api.exporting import export
     from physai.train.api.training import train
 
+    require_range("episodes", episodes, 1, MAX_EPISODES)
+    require_range("seed", seed, 0, MAX_SEED)
     if not time_budget_s > 0.0:
-        raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {time_budget_s}")
+        raise PhysaiError(f"`time_budget_s` must be a positive number of seconds, got {time_budget_s}")
     _require_torch()
     tell: Callable[[str], None] = say or (lambda text: None)
     step = _Steps(tell)

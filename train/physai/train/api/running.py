@@ -36,15 +36,16 @@ def train_with(options: TrainOptions, *, say: Say | None = None) -> TrainingRun:
         # One rank chooses the folder, which has the time in its name.
         run = ranks.first(lambda: resolved(options))
         with training_alone(run.folder) if ranks.leads else nullcontext():
-            return _train(run, options, ranks, say or logger.info)
+            return _train(run, options, ranks, say)
 
 
-def _train(run: ResolvedRun, options: TrainOptions, ranks: Ranks, say: Say) -> TrainingRun:
+def _train(run: ResolvedRun, options: TrainOptions, ranks: Ranks, say: Say | None) -> TrainingRun:
+    tell: Say = say or logger.info
     config, generators = run.config, options.generators
     _check_generators(config, generators, ranks.size)
     if ranks.size > 1 and ":" in run.device:
         raise DeviceError(
-            f"--device {run.device} is one GPU for {ranks.size} processes; use --device cuda, which gives each "
+            f"`device` {run.device} is one GPU for {ranks.size} processes; use `device` cuda, which gives each "
             "its own, and CUDA_VISIBLE_DEVICES to choose which"
         )
     device = ranks.device(choose_device(run.device, config.engine))
@@ -54,7 +55,7 @@ def _train(run: ResolvedRun, options: TrainOptions, ranks: Ranks, say: Say) -> T
     if ranks.leads:
         worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
         worlds += generators.described(config) if generators else ""
-        say(
+        tell(
             f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into "
             f"{run.folder}"
         )
@@ -65,9 +66,9 @@ def _train(run: ResolvedRun, options: TrainOptions, ranks: Ranks, say: Say) -> T
             load_initial_weights(trainer, options.init_from)
         if ranks.leads:
             # Only now, so that what was refused leaves no run.
-            _begin(run, trainer, options, say)
+            _begin(run, trainer, options, tell)
         if options.teacher is not None and not options.resume:
-            imitate_file(trainer, options.teacher, say=say)
+            imitate_file(trainer, options.teacher, say=tell)
         outcome = session.run(
             trainer,
             run.folder,
@@ -75,6 +76,7 @@ def _train(run: ResolvedRun, options: TrainOptions, ranks: Ranks, say: Say) -> T
             resume=options.resume is not None,
             wandb_project=options.wandb,
             mlflow_experiment=options.mlflow,
+            live=say is not None,
         )
     return TrainingRun(
         **vars(outcome),
@@ -93,8 +95,8 @@ def _check_generators(config: TrainConfig, generators: RolloutPool | None, ranks
         generators.check(config)
     elif config.staleness:
         raise PhysaiError(
-            f"the run's staleness is {config.staleness}, which takes generators; add --generators 1 or more, or start "
-            "a new run with --set staleness=0"
+            f"the run's staleness is {config.staleness}, which takes generators; add `generators` 1 or more, or start "
+            "a new run with `settings` staleness=0"
         )
 
 

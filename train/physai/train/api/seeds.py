@@ -43,13 +43,13 @@ def parse_seeds(text: str) -> list[int]:
     if found := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text):
         first, last = int(found[1]), int(found[2])
         if not 0 <= last - first < MAX_SEEDS:
-            raise PhysaiError(f"--seeds {text}: must ascend, over at most {MAX_SEEDS} seeds")
+            raise PhysaiError(f"`seeds` {text}: must ascend, over at most {MAX_SEEDS} seeds")
         return list(range(first, last + 1))
     if not re.fullmatch(r"\d{1,18}(,\d{1,18})*", text) or text.count(",") >= MAX_SEEDS:
-        raise PhysaiError(f"--seeds {text[:80]}: expected 0..4, or 0,3,7")
+        raise PhysaiError(f"`seeds` {text[:80]}: expected 0..4, or 0,3,7")
     seeds = [int(word) for word in text.split(",")]
     if len(set(seeds)) != len(seeds):
-        raise PhysaiError(f"--seeds {text[:80]}: a seed is named twice")
+        raise PhysaiError(f"`seeds` {text[:80]}: a seed is named twice")
     return seeds
 
 
@@ -88,9 +88,9 @@ def _check_options(options: TrainOptions) -> None:
     for option in ("resume", "seed", "gpus"):
         if getattr(options, option) is not None:
             hint = "run the same command again to continue them" if option == "resume" else "start them one by one"
-            raise PhysaiError(f"--seeds trains several runs and does not go with --{option}; {hint}")
+            raise PhysaiError(f"`seeds` trains several runs and does not go with `{option}`; {hint}")
     if "seed" in options.settings:
-        raise PhysaiError("--seeds names the seeds; leave out --set seed")
+        raise PhysaiError("`seeds` names the seeds; leave out `settings` seed")
 
 
 def _continued(options: TrainOptions, folder: Path) -> TrainOptions:
@@ -115,7 +115,7 @@ def _state(folder: Path, options: TrainOptions) -> Literal["new", "interrupted",
         if left != right:
             raise CheckpointError(
                 f"{folder} holds a run with {field.name} {left}, not {right}; give the same settings to continue it "
-                "or another --out"
+                "or another `out`"
             )
     outcome = load_outcome(folder)
     return "finished" if outcome is not None and not outcome.interrupted else "interrupted"

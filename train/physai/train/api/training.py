@@ -75,7 +75,7 @@ def train(
         settings: any other setting, such as learning_rate=3e-4; `TASK --set help` lists them with this task's values.
         wandb: log to this Weights & Biases project, too.
         mlflow: log to this MLflow experiment, too, at MLFLOW_TRACKING_URI or locally.
-        say: receives progress and warnings. None for the module's logger.
+        say: receives notes and warnings, and lets progress be shown on stderr. None for the module's logger.
 
     Returns:
         The result, whose `interrupted` is true if a signal ended the run.

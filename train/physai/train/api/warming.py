@@ -101,13 +101,13 @@ def _by_hand(tasks: int, max_contacts: int | None, max_constraints: int | None, 
     from physai.sdk.base.parameters.arguments import require_range
     from physai.sim.envs.device.capacity import MAX_CAPACITY, Capacities
 
-    numbers = {"--max-contacts": max_contacts, "--max-constraints": max_constraints}
+    numbers = {"`max_contacts`": max_contacts, "`max_constraints`": max_constraints}
     given = [option for option, value in numbers.items() if value is not None]
     if not given:
         return None
     if max_contacts is None or max_constraints is None or tasks != 1 or measure:
         raise PhysaiError(
-            f"{' and '.join(given)}: give both numbers, for one TASK, and without --measure; got "
+            f"{' and '.join(given)}: give both numbers, for one TASK, and without `measure`; got "
             f"{len(given)} of 2 for {tasks} tasks"
         )
     require_range("max_contacts", max_contacts, 1, MAX_CAPACITY)

@@ -25,12 +25,12 @@ def choose_device(name: str, engine: str) -> str:
         return name
     match = re.fullmatch(r"cuda(?::(\d{1,3}))?", name)
     if match is None:
-        raise DeviceError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
+        raise DeviceError(f"`device` {name}: expected auto, cpu, cuda or cuda:N")
     if not torch.cuda.is_available():
-        raise DeviceError(f"--device {name}: torch finds no GPU; use --device cpu, or install a CUDA build of torch")
+        raise DeviceError(f"`device` {name}: torch finds no GPU; use `device` cpu, or install a CUDA build of torch")
     number, count = int(match[1] or 0), torch.cuda.device_count()
     if number >= count:
-        raise DeviceError(f"--device {name}: there are {count} GPUs, the last is cuda:{count - 1}")
+        raise DeviceError(f"`device` {name}: there are {count} GPUs, the last is cuda:{count - 1}")
     return f"cuda:{number}"
 
 

@@ -85,7 +85,7 @@ class Ranks:
         if self.local_rank >= count:
             raise DeviceError(
                 f"{self.local_rank + 1} ranks on this computer need as many GPUs, torch finds {count}; start fewer, "
-                "or learn with --device cpu"
+                "or learn with `device` cpu"
             )
         torch.cuda.set_device(self.local_rank)
         return f"cuda:{self.local_rank}"
@@ -185,7 +185,7 @@ def started() -> dict[str, int] | None:
         missing += [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise RanksError(
-            f"{' and '.join(given)} are set, but not {', '.join(missing)}; start with torchrun or --gpus, or unset them"
+            f"{' and '.join(given)} are set, but not {', '.join(missing)}; start with torchrun or `gpus`, or unset them"
         )
     if STORE not in os.environ:
         _number("MASTER_PORT", (1 << 16) - 1)
@@ -194,7 +194,7 @@ def started() -> dict[str, int] | None:
     for number, size in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
         if not values[number] < values[size]:
             raise RanksError(
-                f"{number} {values[number]} must be less than {size} {values[size]}; start with torchrun or --gpus"
+                f"{number} {values[number]} must be less than {size} {values[size]}; start with torchrun or `gpus`"
             )
     return values
 
@@ -208,7 +208,7 @@ def _number(name: str, most: int) -> int:
     text = os.environ[name]
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
         raise RanksError(
-            f"{name} must be a number from 0 to {most}, got {text[:20]!r}; start with torchrun or --gpus, or unset it"
+            f"{name} must be a number from 0 to {most}, got {text[:20]!r}; start with torchrun or `gpus`, or unset it"
         )
     return int(text)
 

@@ -44,7 +44,7 @@ def require_repeatable(environment: DeviceEnvironment) -> None:
     worst = max(most, key=lambda name: most[name])
     if most[worst] > 0.0:
         raise DeviceError(
-            f"--deterministic: {task.name} does not repeat itself on {environment.device}: {STEPS} steps, played "
-            f"twice, differ by up to {most[worst]:.1e} in {worst}; leave out --deterministic, or step the worlds on "
-            "the CPU with --engine mujoco --device cpu"
+            f"`deterministic`: {task.name} does not repeat itself on {environment.device}: {STEPS} steps, played "
+            f"twice, differ by up to {most[worst]:.1e} in {worst}; leave out `deterministic`, or step the worlds on "
+            "the CPU with `engine` mujoco `device` cpu"
         )

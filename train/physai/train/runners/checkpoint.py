@@ -186,7 +186,7 @@ def read_state(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(
             f"{path.parent} has no {path.name}; the run ended before the first one was saved; start it again with "
-            f"--out {path.parent}"
+            f"`out` {path.parent}"
         )
     if path.stat().st_size > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes, the limit is {MAX_CHECKPOINT_BYTES}")
@@ -277,8 +277,8 @@ def load_learner(learner: Learner, order: torch.Generator, state: Mapping[str, A
     here, there = order.device.type, learned_on(state)
     if here != there:
         raise ValueError(
-            f"it learned on {there}, whose random numbers cannot go on on {here}; add --device {there}, or begin a new "
-            "run with --init-from"
+            f"it learned on {there}, whose random numbers cannot go on on {here}; add `device` {there}, or begin a new "
+            "run with `init_from`"
         )
     learner.graph.load_state_dict(state["graph"])
     learner.ppo.load_state_dict(state["ppo"])

@@ -39,7 +39,7 @@ def require_same_network(config: TrainConfig, run: Path) -> None:
         if getattr(config, name) != value:
             raise CheckpointError(
                 f"{name} is {getattr(config, name)}, but {run} was trained with {value}; leave {name} out to take that "
-                "over, or start without --init-from"
+                "over, or start without `init_from`"
             )
 
 

@@ -129,7 +129,7 @@ def _judged(signals: _Signals, run: Path) -> int:
     culprit = next((rank for rank in failed if rank.ended not in _STOPPED), None) or (failed or ranks)[0]
     if culprit.number == 0 and culprit.ended == 2:
         return 2
-    saved = f"continue from the last checkpoint with --resume {run}"
+    saved = f"continue from the last checkpoint with `resume` {run}"
     raise RanksError(
         f"{culprit.how()}, so the other ranks were ended; "
         + (saved if (run / CHECKPOINT_FILE).exists() else "nothing was saved yet, start again")

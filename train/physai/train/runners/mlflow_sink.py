@@ -42,7 +42,7 @@ class MlflowSink:
             from mlflow.entities import Metric
             from mlflow.tracking import MlflowClient
         except ModuleNotFoundError as error:
-            raise MissingExtraError("--mlflow needs the package mlflow: pip install 'physai-sdk[mlflow]'") from error
+            raise MissingExtraError("`mlflow` needs the package mlflow: pip install 'physai-sdk[mlflow]'") from error
         self._metric: Any = Metric
         self._waiting: list[Any] = []
         self._sent_s = time.monotonic()
@@ -53,7 +53,7 @@ class MlflowSink:
             history: list[Any] = self._client.get_metric_history(self._run, _STEP_METRIC)
         except Exception as error:  # MLflow's own, those of its HTTP client and of its database
             raise PhysaiError(
-                f"--mlflow {experiment}: the tracking server cannot be used: {' '.join(str(error).split())[:300]}; "
+                f"`mlflow` {experiment}: the tracking server cannot be used: {' '.join(str(error).split())[:300]}; "
                 "correct MLFLOW_TRACKING_URI, or unset it to log to a local file"
             ) from error
         # Iterations repeated after a kill have the same numbers.

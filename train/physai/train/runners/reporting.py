@@ -130,7 +130,7 @@ class WandbSink:
         try:
             import wandb  # type: ignore[import-not-found]
         except ModuleNotFoundError as error:
-            raise MissingExtraError("--wandb needs the package wandb: pip install wandb") from error
+            raise MissingExtraError("`wandb` needs the package wandb: pip install wandb") from error
         module: Any = wandb
         self._run: Any = module.init(project=project, dir=str(folder), config=dataclasses.asdict(config))
 

@@ -91,7 +91,7 @@ def check_settings(task: Task, config: TrainConfig, *, ranks: int = 1) -> None:
     if config.advantage == "gae":
         return
     if ranks > 1:
-        raise ConfigError(f"advantage={config.advantage} takes one process; start it without --gpus and torchrun")
+        raise ConfigError(f"advantage={config.advantage} takes one process; start it without `gpus` and torchrun")
     steps = round(task.episode_length_s / (task.contract.timing.control_dt * config.action_repeat))
     if config.horizon != steps:
         raise ConfigError(

@@ -157,6 +157,7 @@ def run(
     stop: Callable[[], str | None] | None = None,
     resumable: bool = True,
     settle: Callable[[], None] | None = None,
+    live: bool = True,
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
@@ -173,6 +174,7 @@ def run(
         stop: called after each iteration; a reason ends the run.
         resumable: whether `physai train --resume` continues a run that a signal ended.
         settle: called at the end, decides on the weights that are saved; until then only those at the start are.
+        live: whether to show progress on stderr.
     """
     ranks = trainer.ranks
     if resume:
@@ -183,8 +185,9 @@ def run(
     with ExitStack() as stack:
         sinks: list[StatisticsSink] = []
         if ranks.leads:
-            live = stack.enter_context(LiveSink(trainer.config, time_budget_s))
-            sinks += [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration), live]
+            sinks += [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration)]
+            if live:
+                sinks.append(stack.enter_context(LiveSink(trainer.config, time_budget_s)))
             if wandb_project:
                 sinks.append(WandbSink(folder, trainer.config, wandb_project))
             if mlflow_experiment:

@@ -101,7 +101,7 @@ def require_no_run(folder: Path, *, resumable: bool = False) -> None:
     held = "the runs of a team" if holds_team(folder) else "a run" if (folder / CHECKPOINT_FILE).exists() else None
     if held is not None:
         continued = f"continue it with --resume {folder}, or " if resumable else ""
-        raise CheckpointError(f"{folder} already holds {held}; {continued}give another --out")
+        raise CheckpointError(f"{folder} already holds {held}; {continued}give another `out`")
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _lock(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CheckpointError(
-            f"another process trains in {folder}; wait for its end, or give another folder with --out"
+            f"another process trains in {folder}; wait for its end, or give another folder with `out`"
         ) from None
     except OSError:
         return  # a file system without locks

@@ -109,7 +109,7 @@ def plot_runs(
     """
     runs, path = list_runs(folders, warn=warn), Path(out)
     if path.suffix.lower() not in _PICTURES:
-        raise PhysaiError(f"--out {path}: the file name must end in {', '.join(_PICTURES)}")
+        raise PhysaiError(f"`out` {path}: the file name must end in {', '.join(_PICTURES)}")
     shown = [run for run in runs if run.progress.env_steps]
     if not shown:
         raise PhysaiError("none of the runs has finished an iteration, there is nothing to draw")
@@ -136,7 +136,7 @@ def plot_runs(
     try:
         figure.savefig(path, dpi=130)
     except OSError as error:
-        raise PhysaiError(f"--out {path}: cannot be written: {error.strerror}") from error
+        raise PhysaiError(f"`out` {path}: cannot be written: {error.strerror}") from error
     finally:
         pyplot.close(figure)
     return path

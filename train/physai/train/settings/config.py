@@ -161,7 +161,7 @@ class TrainConfig:
         ):
             if not 1 <= getattr(self, name) <= MAX_NUMBER:
                 got = reprlib.repr(getattr(self, name))
-                raise ConfigError(f"{name} must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
+                raise ConfigError(f"`{name}` must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
         for name in _POSITIVE:
             value = getattr(self, name)
             if not 0.0 < value <= MAX_NUMBER:
@@ -179,7 +179,7 @@ class TrainConfig:
                 f"min_learning_rate {self.min_learning_rate} exceeds max_learning_rate {self.max_learning_rate}"
             )
         if not 0 <= self.seed <= MAX_SEED:
-            raise ConfigError(f"seed must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
+            raise ConfigError(f"`seed` must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
         if self.engine == "warp" and self._rewarded_otherwise:
             raise ConfigError(
                 f"reward={self.reward} and advantage={self.advantage} take engine mujoco; engine warp learns from the "
@@ -207,7 +207,7 @@ class TrainConfig:
             return
         if self.num_envs % self.group:
             raise ConfigError(
-                f"num_envs {self.num_envs} are no groups of {self.group}; set num_envs="
+                f"`num_envs` {self.num_envs} are no groups of {self.group}; set `num_envs` "
                 f"{self.group * max(1, round(self.num_envs / self.group))}"
             )
         for name, other in (("overlap", self.overlap), ("staleness", self.staleness > 0)):
@@ -219,7 +219,7 @@ class TrainConfig:
             raise ConfigError(f"staleness must lie in [0, {MAX_STALENESS}] updates, got {reprlib.repr(self.staleness)}")
         if self.segments > 1 and self.staleness == 0:
             raise ConfigError(
-                f"segments {self.segments} are for training with staleness; add --staleness 1 or more, or segments=1"
+                f"segments {self.segments} are for training with staleness; add `staleness` 1 or more, or segments=1"
             )
         if self.horizon % self.segments:
             raise ConfigError(f"horizon {self.horizon} cannot be divided into {self.segments} equal segments")
@@ -227,16 +227,16 @@ class TrainConfig:
     def _check_sizes(self) -> None:
         for name, limit in (("num_envs", MAX_WORLDS), ("action_repeat", MAX_REPEAT), ("gru_size", MAX_WIDTH)):
             if not getattr(self, name) <= limit:
-                raise ConfigError(f"{name} must be at most {limit}, got {getattr(self, name)}")
+                raise ConfigError(f"`{name}` must be at most {limit}, got {getattr(self, name)}")
         if not self.num_envs * self.horizon <= MAX_SAMPLES:
             raise ConfigError(
-                f"num_envs · horizon must be at most {MAX_SAMPLES}, got {self.num_envs} · {self.horizon} = "
+                f"`num_envs` · horizon must be at most {MAX_SAMPLES}, got {self.num_envs} · {self.horizon} = "
                 f"{self.num_envs * self.horizon} samples per update"
             )
         if self.num_envs * self.horizon < 2:
-            raise ConfigError("num_envs · horizon must give at least 2 samples per update, got 1")
+            raise ConfigError("`num_envs` · horizon must give at least 2 samples per update, got 1")
         if self.num_envs % self.shards:
-            raise ConfigError(f"num_envs {self.num_envs} cannot be divided into {self.shards} equal shards")
+            raise ConfigError(f"`num_envs` {self.num_envs} cannot be divided into {self.shards} equal shards")
         # A recurrent actor learns from whole sequences, so its minibatches are drawn from worlds.
         units = self.num_envs // self.shards * (1 if self.actor == "gru" else self.horizon)
         if self.minibatches > units:

@@ -62,7 +62,7 @@ def tell_runtime(
     from physai.deploy_jetson.update.slots.health import health_path
 
     if every_s is not None and (word != "heartbeat" or not 0.0 < every_s <= MAX_EVERY_S):
-        raise PhysaiError(f"--every-s is for the heartbeat, and up to {MAX_EVERY_S:g} s; got {every_s} for {word}")
+        raise PhysaiError(f"`every_s` is for the heartbeat, and up to {MAX_EVERY_S:g} s; got {every_s} for {word}")
     path = health_path(tree_of(tree).existing()).with_name(CONTROL_FILE)
     while every_s is not None:
         tell(path, word)

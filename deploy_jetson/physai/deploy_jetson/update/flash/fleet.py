@@ -80,10 +80,19 @@ def load_fleet(path: Path, *, root: PurePosixPath | None = None, physai: str | N
     try:
         fleet = _Document.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise FlashError(f"{path}: {where or 'the file'}: {first['msg']} (got {first['input']!r:.80})") from None
+        raise FlashError(f"{path}: {_said(error)}; for example: hosts: [cell-1, jetson@cell-2:2222]") from None
     return _arrange(fleet, path, root, physai)
+
+
+def _said(error: ValidationError) -> str:
+    """The first problem of a fleet file in a line, without the names of types in it."""
+    # Each arm of a union has its own problem; the one farthest inside is of the arm that was meant.
+    first = max(error.errors(include_url=False), key=lambda one: len(one["loc"]))
+    names = {*_Document.model_fields, *_Host.model_fields}
+    where = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part in names)
+    if first["type"] == "extra_forbidden":
+        return f"{where or 'the file'} has the unknown key {str(first['loc'][-1])!r:.80}"
+    return f"{where or 'the file'}: {first['msg'].replace('Input should', 'must')} (got {first['input']!r:.80})"
 
 
 def _arrange(fleet: _Document, path: Path, root: PurePosixPath | None, physai: str | None) -> Fleet:

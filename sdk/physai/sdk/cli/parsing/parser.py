@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import itertools
 import math
 import reprlib
 import sys
@@ -31,6 +32,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", int, _whole_number)
         # `Path("")` would be the working folder.
         self.register("type", Path, _path)
+        self._way_out = ""
 
     def parse(self, arguments: list[str]) -> argparse.Namespace:
         """Parses the arguments.
@@ -44,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Replaces spellings of the last version, and tells the new ones on stderr."""
+        """Replaces spellings of the last version, and tells the new ones on stderr; options may stand between words."""
         words: list[str] = list(args)
         for index, word in enumerate(words):
             if word == "--":
@@ -54,11 +56,48 @@ class Parser(argparse.ArgumentParser):
             if new is not None:
                 print(f"note: {flag} is now {new}", file=sys.stderr)
                 words[index] = f"{new}{sign}{value}"
-        return super().parse_known_args(words, namespace)
+        return super().parse_known_args(self._words_last(words), namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raises PhysaiError with a pointer to the help."""
-        raise PhysaiError(f"{message} (see `{self.prog} --help`)")
+        raise PhysaiError(f"{message}{self._way_out} (see `{self.prog} --help`)")
+
+    def _words_last(self, arguments: list[str]) -> list[str]:
+        """Moves the positional words behind the options, since argparse fills all positionals from the first of them.
+
+        Words of a verb of this parser, and those that are all passed on, keep their places.
+        """
+        positionals = [action for action in self._actions if not action.option_strings]
+        if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in positionals):
+            return arguments
+        options: list[str] = []
+        words: list[str] = []
+        took = ""
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            if word == "--":
+                words += rest
+                break
+            if not self._is_option(word):
+                words.append(word)
+                continue
+            if len(word) > 2 and word[0] == "-" != word[1] and word not in self._option_string_actions:
+                return arguments  # Several letters, such as `-vo FILE`.
+            options.append(word)
+            action = self._option_string_actions.get(word)
+            least, most = _numbers_of_values(action)
+            values = list(itertools.takewhile(lambda one: not self._is_option(one), rest[:most]))
+            if action is not None and len(values) > least:
+                took = f"; {word} took {' '.join(values[least:])!r}, end its values with `--` in front of the words"
+            options += values
+            del rest[: len(values)]
+        missing = len(words) < sum(action.nargs in (None, argparse.ONE_OR_MORE) for action in positionals)
+        self._way_out = took if missing else ""
+        return [*options, "--", *words] if words else options
+
+    def _is_option(self, word: str) -> bool:
+        return word == "--" or self._parse_optional(word) is not None
 
     def _unknown_arguments(self, unknown: list[str]) -> str:
         option = next((word.split("=")[0] for word in unknown if word.startswith("-")), None)
@@ -89,6 +128,14 @@ class Parser(argparse.ArgumentParser):
             kind = action.metavar if isinstance(action.metavar, str) else action.dest
             message = str(unknown_name(kind.lower(), str(value), (str(choice) for choice in action.choices)))
             raise argparse.ArgumentError(None, message)
+
+
+def _numbers_of_values(action: argparse.Action | None) -> tuple[int, int | None]:
+    """Least and greatest number of words that an option takes as its values."""
+    nargs = 0 if action is None else action.nargs
+    if isinstance(nargs, int):
+        return nargs, nargs
+    return {None: (1, 1), argparse.OPTIONAL: (0, 1), argparse.ZERO_OR_MORE: (0, None)}.get(nargs, (1, None))
 
 
 def _finite_number(text: str) -> float:

@@ -175,7 +175,7 @@ def verify_bundle(
         data,
         SignedTrust.load(trust or default_trust()).check(),
         robot=robot or robot_model(data),
-        now=datetime.now(UTC) if at is None else utc_time("--at", at),
+        now=datetime.now(UTC) if at is None else utc_time("`at`", at),
         floor=floor,
         requirements=requirements,
         machine=machine,
@@ -238,7 +238,7 @@ def _created(given: datetime | str | None) -> datetime:
     # https://reproducible-builds.org/specs/source-date-epoch/
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if given is not None:
-        return utc_time("--created", given)
+        return utc_time("`created`", given)
     if epoch is None:
         return datetime.now(UTC).replace(microsecond=0)
     try:

@@ -101,5 +101,5 @@ def _replays(text: str) -> int | None:
     if text == "all":
         return None
     if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= 6 and int(text) >= 1):
-        raise PhysaiError(f"--replay {text!r}: give a number of batches, at least 1, or all")
+        raise PhysaiError(f"`replay` {text!r}: give a number of batches, at least 1, or all")
     return int(text)

@@ -42,7 +42,7 @@ def state_time(
     from physai.sdk.signing.time_statement import sign_time
 
     now = datetime.now(UTC)
-    before = None if replaces is None else utc_time("--replaces", replaces)
+    before = None if replaces is None else utc_time("`replaces`", replaces)
     write_file(out, sign_time(keys, robot, now, replaces=before, corrections=corrections) + b"\n")
     return now
 

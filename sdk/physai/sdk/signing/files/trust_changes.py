@@ -121,7 +121,7 @@ def change_trust(
     from physai.sdk.signing.trust_store import TrustError, TrustStore
 
     if not keys and not thresholds:
-        raise TrustError("nothing to change: give public key files, or --threshold ROLE=N")
+        raise TrustError("nothing to change: give public key files, or `thresholds` ROLE=N")
     path = Path(trust or default_trust())
     before = _load(path) if path.exists() else SignedTrust(TrustStore())
     store = before.trust
@@ -239,7 +239,7 @@ def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str |
     try:
         public = key.public_key(role, label=label)
     except ValidationError:
-        raise KeyFileError(f"--label {label!r}: at most 64 printable ASCII characters") from None
+        raise KeyFileError(f"`label` {label!r}: at most 64 printable ASCII characters") from None
     save_private_key(key, path, passphrase=passphrase)
     try:
         save_public_key(public, public_path(path))
@@ -273,7 +273,7 @@ def _with_threshold(store: TrustStore, name: str, number: str) -> TrustStore:
         if name == role and number.isascii() and number.isdecimal() and len(number) <= 4:
             return store.with_threshold(role, int(number))
     given = f"{name}={number}"
-    raise TrustError(f"--threshold {given!r}: give ROLE=N with role {' or '.join(ROLES)}, for example validator=2")
+    raise TrustError(f"`thresholds` {given!r}: give ROLE=N with role {' or '.join(ROLES)}, for example validator=2")
 
 
 def _find_key(store: TrustStore, text: str) -> str:
@@ -326,7 +326,7 @@ def _owners(given: Sequence[SigningKey | Path | str], trust: Path, passphrase: _
         if isinstance(one, str | Path):
             if not Path(one).exists():
                 raise KeyFileError(
-                    f"{one}: no such key; an owner signs every change of the trust file: --owner-key FILE"
+                    f"{one}: no such key; an owner signs every change of the trust file: `owner_key` FILE"
                 )
             keys.append(load_key("owner", one, passphrase=passphrase))
         else:

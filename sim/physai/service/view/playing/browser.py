@@ -37,11 +37,11 @@ class WebScreen:
         try:
             from physai.service.view.live import HOST, LiveView
         except ModuleNotFoundError as error:
-            raise MissingExtraError(f"--web needs {error.name}: pip install 'physai-sdk[serve]'") from error
+            raise MissingExtraError(f"`web` needs {error.name}: pip install 'physai-sdk[serve]'") from error
         try:
             self._view = LiveView(scene.model, [""], port=port)
         except (OSError, OverflowError) as error:
-            raise DeviceError(f"--web {port}: cannot listen there: {error}") from error
+            raise DeviceError(f"`web` {port}: cannot listen there: {error}") from error
         self._markers = markers_of(scene)
         self.address = f"{HOST}:{self._view.port}"
         """Host and port."""

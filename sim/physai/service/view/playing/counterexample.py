@@ -57,7 +57,7 @@ def recorded_task(recording: Recording, *, task: str | None, robot: str | None, 
     if origin.robot is None and recording.contract.robot.name != loaded.contract.robot.name:
         raise TaskError(
             f"the recording is of the robot {recording.contract.robot.name}, task {loaded.name} has "
-            f"{loaded.contract.robot.name}; name the recorded one's file with --model FILE"
+            f"{loaded.contract.robot.name}; name the recorded one's file with `model` FILE"
         )
     require_same(recording.contract, loaded.contract, left="the recording", right=f"the task {loaded.name}")
     return loaded

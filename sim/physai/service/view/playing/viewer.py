@@ -27,7 +27,7 @@ FRAME_S = 1.0 / 60.0
 GREATEST_LAG_S = 0.25
 """Greatest lag behind real time that is caught up; a greater lag is skipped."""
 
-NO_DISPLAY = "no display on this machine; film it: --video play.mp4, or show it in a browser: --web"
+NO_DISPLAY = "no display on this machine; film it: `video` play.mp4, or show it in a browser: `web`"
 
 _PROBE = """
 import sys, glfw
@@ -56,7 +56,7 @@ def require_display() -> None:
         probe = None
     if probe is None or probe.returncode != 0:
         display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        raise DeviceError(f"no window can be opened on display {display!r}; film it: --video play.mp4")
+        raise DeviceError(f"no window can be opened on display {display!r}; film it: `video` play.mp4")
 
 
 class RealTimePacer:

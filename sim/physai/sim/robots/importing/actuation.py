@@ -159,7 +159,7 @@ def _with_efforts(joints: list[Joint], given: tuple[tuple[str, float], ...], dec
         matching = {joint.name for joint in joints if fnmatch.fnmatchcase(joint.name, pattern)}
         if not matching:
             known = ", ".join(joint.name for joint in joints)
-            raise ModelError(f"--effort {pattern}={effort:g}: no joint of that name; known: {known}")
+            raise ModelError(f"`effort` {pattern}={effort:g}: no joint of that name; known: {known}")
         joints = [replace(joint, effort=effort) if joint.name in matching else joint for joint in joints]
         decisions.add(", ".join(sorted(matching)), f"effort limit {effort:g}, as asked", "leave out --effort")
     return joints
@@ -214,10 +214,10 @@ def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, 
     names = {joint.name for joint in joints}
     if asked is not None:
         if not asked:
-            raise ModelError("--drive names no joint; leave it out to let the file decide")
+            raise ModelError("`drive` names no joint; leave it out to let the file decide")
         unknown = sorted(asked - names)
         if unknown:
-            raise ModelError(f"--drive {unknown[0]}: no such joint; known: {', '.join(sorted(names))}")
+            raise ModelError(f"`drive` {unknown[0]}: no such joint; known: {', '.join(sorted(names))}")
         return asked
     follow = followers(model)
     moving = {joint.name for joint in joints if joint.name not in follow}

@@ -125,7 +125,7 @@ def _require_contract(model: mujoco.MjModel, name: str, *, kept: bool) -> None:
     except ModelError as error:
         if not kept:
             raise
-        raise ModelError(f"{error}; without --servo none the import replaces the file's actuators") from error
+        raise ModelError(f"{error}; without `servo` none the import replaces the file's actuators") from error
 
 
 def _read(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
@@ -187,7 +187,7 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
     except ModelError as error:
         if options.balance or "principal moments" not in str(error):
             raise
-        raise ModelError(f"{error}; or import with --balance, which raises the smaller moments") from error
+        raise ModelError(f"{error}; or import with `balance`, which raises the smaller moments") from error
 
 
 def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) -> None:
@@ -210,7 +210,7 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
     if base == "world":
         carried = [joint for joint in root.findall("joint") if link_of(joint, "parent") == "world"]
         if len(carried) != 1 or carried[0].get("type") != "fixed":
-            raise ModelError("--floating: the link 'world' carries more than one fixed link; name the base otherwise")
+            raise ModelError("`floating`: the link 'world' carries more than one fixed link; name the base otherwise")
         carried[0].set("type", "floating")
         top = link_of(carried[0], "child")
     else:
@@ -264,7 +264,7 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions, *
     if len(names) > MAX_JOINTS:
         pattern = _prefix_to_fix(names, len(names) - MAX_JOINTS)
         raise ModelError(
-            f"{len(names)} joints, policies command at most {MAX_JOINTS}; hold some still: --fix {pattern}"
+            f"{len(names)} joints, policies command at most {MAX_JOINTS}; hold some still: `fix` {pattern}"
         )
     home = home_keyframe(spec, model, decisions)
     driven = None if options.driven is None else set(options.driven)

@@ -64,7 +64,7 @@ def _matching(path: Path, names: list[str], patterns: tuple[str, ...]) -> set[st
     for pattern in patterns:
         matches = fnmatch.filter(names, pattern)
         if not matches:
-            raise ModelError(f"--fix {pattern}: no joint of that name in {path}; known: {', '.join(names[:64])}")
+            raise ModelError(f"`fix` {pattern}: no joint of that name in {path}; known: {', '.join(names[:64])}")
         found.update(matches)
     return found
 
@@ -82,7 +82,7 @@ def _set_base(spec: mujoco.MjSpec, decisions: Decisions, *, floating: bool) -> N
     tops = [body for body in spec.worldbody.bodies if any(True for _ in _joints_below(body))]
     if len(tops) != 1 or list(tops[0].joints):
         has = f"{len(tops)} moving bodies" if len(tops) != 1 else "a joint"
-        raise ModelError(f"--floating: the world carries {has}; put the robot into one body without a joint")
+        raise ModelError(f"`floating`: the world carries {has}; put the robot into one body without a joint")
     tops[0].add_freejoint()
     # Compiled as a copy, because MuJoCo makes keyframes longer when it compiles a model with a new joint.
     model = spec.copy().compile()

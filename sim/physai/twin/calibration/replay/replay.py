@@ -177,7 +177,7 @@ def replay(
     """
     require_logs_of(robot, logs)
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
-        raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
+        raise PhysaiError(f"`window_s` must lie in {WINDOW_MIN_S:g} … {WINDOW_MAX_S:g} s, got {window_s:g}")
     windows = windows_of(robot, logs, window_s, stride_s=window_s / STARTS)
     twin = model_or_twin if isinstance(model_or_twin, Twin) else None
     names = () if twin is None else tuple(parameter.name for parameter in twin.parameters)

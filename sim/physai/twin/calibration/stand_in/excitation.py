@@ -89,9 +89,11 @@ def design_excitation(
             raise unknown_name("parameter", name, known)
     wanted = [known.index(name) for name in (names or twin.unconstrained)]
     if not wanted:
-        raise PhysaiError("the recordings of this twin constrain every parameter; name those to know better with --for")
+        raise PhysaiError(
+            "the recordings of this twin constrain every parameter; name those to know better with `parameters`"
+        )
     if not 1 <= candidates <= MAX_CANDIDATES:
-        raise PhysaiError(f"--candidates must be in 1 … {MAX_CANDIDATES}, got {candidates}")
+        raise PhysaiError(f"`candidates` must be in 1 … {MAX_CANDIDATES}, got {candidates}")
     robot = twin.nominal()
     if robot.spec.base == "floating":
         raise PhysaiError(

@@ -52,6 +52,8 @@ def test_one_canary_unless_said_otherwise(tmp_path: Path) -> None:
     [
         ("", "the file"),
         ("hosts: []", "hosts"),
+        ("hosts: 3", "hosts: must be a valid list (got 3); for example: hosts: [cell-1, jetson@cell-2:2222]"),
+        ("hosts: [{host: a, rooot: x}]", "hosts.0 has the unknown key 'rooot'; for"),
         ("hosts: [a, a]", "a occurs twice"),
         ("hosts: [a, {host: a}]", "a occurs twice"),
         ("hosts: [a]\nhosts: [b]", "'hosts' occurs twice"),

@@ -89,6 +89,6 @@ def test_what_weighs_has_a_texture_or_collides_stays(changes: dict[str, str], tm
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fast_simplification", None)
     with pytest.raises(
-        ModelError, match="--decimate needs fast_simplification: pip install trimesh fast-simplification"
+        ModelError, match="`decimate` needs fast_simplification: pip install trimesh fast-simplification"
     ):
         imported(tmp_path, 500)

@@ -190,8 +190,8 @@ class TestRefused:
         [
             (ImportOptions(end_effector="nope"), "no link or site named 'nope'"),
             (ImportOptions(end_effector="left_finger"), "a joint before it is no hinge"),
-            (ImportOptions(driven=("nope",)), "--drive nope: no such joint; known: finger_joint"),
-            (ImportOptions(fixed=("nope_*",)), r"--fix nope_\*: no joint of that name"),
+            (ImportOptions(driven=("nope",)), "`drive` nope: no such joint; known: finger_joint"),
+            (ImportOptions(fixed=("nope_*",)), r"`fix` nope_\*: no joint of that name"),
         ],
     )
     def test_names_that_the_file_does_not_have(self, options: ImportOptions, message: str, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ class TestRefused:
 
     def test_impossible_inertia_of_a_heavy_link_needs_a_word(self, tmp_path: Path) -> None:
         bad = WALKER.replace('ixx=".1" iyy=".1" izz=".1"', 'ixx=".1" iyy=".1" izz=".5"')
-        with pytest.raises(ModelError, match=r"not physical.*or import with --balance"):
+        with pytest.raises(ModelError, match=r"not physical.*or import with `balance`"):
             imported_text(tmp_path, bad)
         imported = imported_text(tmp_path, bad, ImportOptions(balance=True))
         assert "trunk: no body has moments of inertia 0.1, 0.1, 0.5 kg·m²" in said(imported)

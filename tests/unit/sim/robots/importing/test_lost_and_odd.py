@@ -125,7 +125,7 @@ def test_a_coupled_gripper_that_a_tendon_moved_gets_one_servo(tmp_path: Path) ->
 @pytest.mark.parametrize("text", [HAND, GRIPPER])
 def test_a_tendon_s_actuator_is_no_joint_s(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.xml").write_text(text)
-    with pytest.raises(ModelError, match=r"'curl' does not drive a joint; .* without --servo none the import replaces"):
+    with pytest.raises(ModelError, match=r"'curl' does not drive a joint; .* without `servo` none the import replaces"):
         import_robot(tmp_path / "r.xml", tmp_path / "out", ImportOptions(servos=Servos(keep=True)))
 
 

@@ -105,11 +105,11 @@ def test_a_pose_outside_of_the_limits_is_moved_into_them(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
-        (ImportOptions(fixed=("nope_*",)), {}, r"--fix nope_\*: no joint of that name in .*; known: hand:thumb, first"),
+        (ImportOptions(fixed=("nope_*",)), {}, r"`fix` nope_\*: no joint of that name in .*; known: hand:thumb, first"),
         (
             ImportOptions(floating=True),
             {"base": '<joint name="root"/>', "qpos": "0 .1 .2 .3"},
-            "--floating: the world carries a joint; put the robot into one body without a joint",
+            "`floating`: the world carries a joint; put the robot into one body without a joint",
         ),
     ],
 )

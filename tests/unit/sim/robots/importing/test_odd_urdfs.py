@@ -292,7 +292,7 @@ class TestRefused:
         assert "<sensor:camera>: 1 left out: not used" in said(imported(tmp_path, text))
 
     def test_no_joint_to_drive_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match="--drive names no joint"):
+        with pytest.raises(ModelError, match="`drive` names no joint"):
             imported(tmp_path, robot(*ARM), ImportOptions(driven=()))
 
     def test_the_pattern_that_is_advised_leaves_enough_joints_still(self, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ class TestRefused:
         text = f'<robot name="r"><link name="base"/>{listed}{"".join(joints)}</robot>'
         with pytest.raises(ModelError, match=f"70 joints, policies command at most {MAX_JOINTS}; hold some") as error:
             imported(tmp_path, text)
-        way_out = re.search(r"--fix '(.*)'", str(error.value))
+        way_out = re.search(r"`fix` '(.*)'", str(error.value))
         assert way_out is not None
         result = imported(tmp_path, text, ImportOptions(fixed=(way_out[1],)))
         # The arm is the smallest group that is large enough.

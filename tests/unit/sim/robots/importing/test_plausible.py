@@ -116,7 +116,7 @@ class TestEffort:
         assert "w1, w2, w3: effort limit 10, as asked [leave out --effort]" in said(result)
 
     def test_a_joint_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelError, match=r"--effort knee=5: no joint of that name; known: pan, lift"):
+        with pytest.raises(ModelError, match=r"`effort` knee=5: no joint of that name; known: pan, lift"):
             imported(tmp_path, LEVEL, ImportOptions(servos=Servos(efforts=(("knee", 5.0),))))
 
     @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class SharedCache:
                 self._address.filesystem().exists((self._address / "results").path)
                 self._require_bucket()
         except ArtefactError as error:
-            raise WorkflowError(f"--cache {error}") from None
+            raise WorkflowError(f"`cache` {error}") from None
 
     def _require_bucket(self) -> None:
         if self._address.scheme not in ("file", "memory"):

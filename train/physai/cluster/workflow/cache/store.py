@@ -96,7 +96,7 @@ class ResultStore:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise WorkflowError(
-                    f"another `physai workflow run` uses {self.folder}; wait for it, or give --folder"
+                    f"another `physai workflow run` uses {self.folder}; wait for it, or give `folder`"
                 ) from None
             # A killed run leaves unfinished results, which nothing reads.
             for path in self._new.iterdir():

@@ -122,7 +122,7 @@ def _resource(stage: str, asked: Resources, wanted: Platform | None, options: Os
     if asked.platform is not None and asked.platform not in options.platforms:
         raise WorkflowError(
             f"stage {stage} runs on {asked.platform}, which every pool of OSMO names its own way; "
-            f"give --platform {asked.platform}=NAME, as `osmo resource list` prints it"
+            f"give `platforms` {asked.platform}=NAME, as `osmo resource list` prints it"
         )
     platform = None if wanted is None else options.platforms.get(wanted)
     return ResourceSpec(cpu=asked.cpus, gpu=asked.gpus, memory=asked.memory, platform=platform)

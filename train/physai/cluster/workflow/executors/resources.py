@@ -35,16 +35,16 @@ class Pool:
         asked, limits = asked_by(stage), self._limits
         if not asked.cpus <= limits.cpus:
             raise WorkflowError(
-                f"stage {name} asks for {asked.cpus} CPUs, this computer has {limits.cpus}; lower it, or give --cpus"
+                f"stage {name} asks for {asked.cpus} CPUs, this computer has {limits.cpus}; lower it, or give `cpus`"
             )
         if not asked.gpus <= limits.gpus:
             raise WorkflowError(
-                f"stage {name} asks for {asked.gpus} GPUs, this computer has {limits.gpus}; lower it, or give --gpus"
+                f"stage {name} asks for {asked.gpus} GPUs, this computer has {limits.gpus}; lower it, or give `gpus`"
             )
         if not asked.memory_bytes <= limits.memory_bytes:
             raise WorkflowError(
                 f"stage {name} asks for {asked.memory_bytes >> 20} MiB of memory, this computer has "
-                f"{limits.memory_bytes >> 20} MiB; lower it, or give --memory"
+                f"{limits.memory_bytes >> 20} MiB; lower it, or give `memory`"
             )
         for member in stage.gang:
             wanted, here = member.resources.platform, this_platform()

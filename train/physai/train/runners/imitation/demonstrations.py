@@ -89,7 +89,7 @@ def require_no_memory(graph: PolicyGraph) -> None:
         PhysaiError: it has a memory.
     """
     if int(getattr(graph.actor, "state_size", 0)):
-        raise PhysaiError("a network with a memory cannot imitate single states; train with --set actor=mlp")
+        raise PhysaiError("a network with a memory cannot imitate single states; train with `settings` actor=mlp")
 
 
 def fix_statistics(graph: PolicyGraph, pairs: Demonstrations) -> None:
@@ -197,7 +197,7 @@ def _require_no_commands(contract: PolicyContract) -> None:
     if names:
         raise PhysaiError(
             f"the policy takes the command {', '.join(names)}, and recordings do not say what was commanded; imitate a "
-            "policy with --teacher"
+            "policy with `teacher`"
         )
 
 

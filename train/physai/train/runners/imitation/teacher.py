@@ -77,7 +77,7 @@ def imitate(trainer: Trainer, teacher: OnnxPolicy, *, rounds: int = 0, critic: b
         PhysaiError: see `require_teachable`, or the run is on a GPU.
     """
     if trainer.device.type != "cpu" or trainer.ranks.size > 1:
-        raise PhysaiError("--teacher: imitation runs on the CPU in one process; continue on others with --init-from")
+        raise PhysaiError("`teacher`: imitation runs on the CPU in one process; continue on others with `init_from`")
     graph = trainer.graph
     require_teachable(trainer.task, teacher, graph)
     seed = trainer.config.seed
@@ -161,4 +161,4 @@ def _require_finite(targets: Mapping[str, Array]) -> None:
     for name, values in targets.items():
         if not np.isfinite(values).all():
             found = values[~np.isfinite(values)][0]
-            raise PhysaiError(f"--teacher: the policy outputs {found} as {name}; physai eval shows how well it does")
+            raise PhysaiError(f"`teacher`: the policy outputs {found} as {name}; physai eval shows how well it does")

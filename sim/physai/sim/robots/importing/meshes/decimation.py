@@ -63,7 +63,7 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ModelError(f"--decimate needs {name}: pip install trimesh fast-simplification") from error
+        raise ModelError(f"`decimate` needs {name}: pip install trimesh fast-simplification") from error
 
 
 def _visual(spec: mujoco.MjSpec) -> set[str]:

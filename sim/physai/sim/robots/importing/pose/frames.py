@@ -43,7 +43,7 @@ def mark_end_effector(spec: mujoco.MjSpec, decisions: Decisions, chosen: str | N
             raise unknown_name("link or site", chosen, tuple(sorted({*bodies, *sites})))
         body = bodies.get(chosen) or sites[chosen].parent
         if not _hinges_only(body):
-            raise ModelError(f"--ee {chosen}: a joint before it is no hinge; contracts compute frames of hinges only")
+            raise ModelError(f"`ee` {chosen}: a joint before it is no hinge; contracts compute frames of hinges only")
         _mark(spec, sites.get(chosen), body)
         return
     if TIP_SITE in sites:

@@ -60,7 +60,7 @@ def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixe
     names = [joint.get("name", "") for joint in root.findall("joint")]
     for pattern in fixed:
         if not fnmatch.filter(names, pattern):
-            raise ModelError(f"--fix {pattern}: no joint of that name in {parsed.path}; known: {', '.join(names[:64])}")
+            raise ModelError(f"`fix` {pattern}: no joint of that name in {parsed.path}; known: {', '.join(names[:64])}")
     compare_transmissions(root, decisions)
     _drop_other_elements(root, decisions)
     for joint in root.findall("joint"):
