@@ -27,7 +27,11 @@ class Sample:
     """Latest measurements and commands; one object per transport, overwritten in place."""
 
     fields: dict[str, Array]
-    """One vector per sensor and command field of the contract, in its units and joint order; NaN until first seen."""
+    """One vector per sensor and command field of the contract, in its units and joint order; NaN until first seen.
+
+    Float64 arrays of shape (size,), which the runtime reads in place: start from `empty_sample(contract)` and overwrite
+    the values of its arrays. A run refuses other types and shapes.
+    """
     stamp_ns: int = 0
     """When the oldest of the required sensor fields was measured, by the sensor's own stamp; CLOCK_REALTIME [ns]."""
     received_ns: int = 0
@@ -56,6 +60,10 @@ class Transport(Protocol):
     """The runtime's end. Only `open` and `wait` may block; `poll` and `send` are called in every tick."""
 
     name: str
+    """Short name of the kind of connection, for instance `"udp"`, for messages, the status and latency evidence.
+
+    `"sim"` is the twin's: evidence of a run over it counts as measured on a stand-in, not on the robot.
+    """
 
     def open(self, contract: PolicyContract) -> None:
         """Connect, without waiting for the robot.
@@ -235,6 +243,7 @@ class RobotEndpoint(Protocol):
     """The robot's side of a transport: for a simulation, a test bench, or a driver written in Python."""
 
     name: str
+    """As `Transport.name`."""
 
     def open(self, contract: PolicyContract) -> None:
         """Connect, without waiting for the runtime.

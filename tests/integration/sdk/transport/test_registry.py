@@ -62,7 +62,7 @@ def test_a_contributed_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         open_robot_link("serial", {"port": "3"})
     for name, told in (
-        ("class", "type of builtins:type lacks close, missing, name, open, poll"),
+        ("class", "type of builtins:type is a class, expected an object of it"),
         ("nothing", "builtins:no_such_name cannot be loaded: "),
         ("plain", "builtins:ord cannot be made with its options: "),
     ):

@@ -19,7 +19,7 @@ from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.policy.header import POLICY_FILE
-from physai.sdk.transport.protocol import Sample, empty_sample
+from physai.sdk.transport.protocol import Sample, TransportError, empty_sample
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 MILLISECOND = 1_000_000
@@ -65,6 +65,37 @@ def test_what_is_no_float32_is_no_measurement(wrong: float) -> None:
             if name in ("joint_pos", "joint_vel"):
                 guarded = senses.joint_pos if name == "joint_pos" else senses.joint_vel
                 assert not np.isfinite(guarded[0, -1])
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1e39, -1e300])
+def test_what_only_the_guard_reads_is_checked_too(wrong: float) -> None:
+    _, sample, policy, senses = pendulum()
+    policy.inputs.named.pop("joint_pos")
+    senses.bind(policy.inputs)
+    with np.errstate(all="ignore"):
+        sample.fields["joint_pos"][-1] = wrong
+        senses.read()
+    assert np.isnan(senses.joint_pos[0, -1])
+
+
+@pytest.mark.parametrize("field", ["joint_pos", "joint_vel", "ee_pose_target"])
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (lambda a: a.astype(np.float32), r"float32 of shape \(\d,\)"),
+        (lambda a: a.astype(">f8"), r">f8 of shape \(\d,\)"),
+        (lambda a: a[None], r"float64 of shape \(1, \d\)"),
+        (lambda a: np.broadcast_to(0.0, a.shape), "a read-only array"),
+        (lambda a: a.tolist(), "a list"),
+    ],
+)
+def test_a_sample_of_another_type_or_shape_is_refused(field: str, made: Any, shown: str) -> None:
+    """The square of a float32 infinity is no more than that of the greatest float32, which is infinite as well."""
+    contract, sample, policy, _ = reach()
+    sample.fields[field] = made(sample.fields[field])
+    expected = r"expected a writable array, float64 of shape \(\d,\); make it with physai.sdk.empty_sample"
+    with pytest.raises(TransportError, match=f"sample has {field} as ({shown}), {expected}"):
+        SensorInput(contract, sample, policy.inputs)
 
 
 def test_a_command_is_cut_to_what_was_trained() -> None:
