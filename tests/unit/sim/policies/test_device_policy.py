@@ -157,11 +157,3 @@ def test_tensors_that_do_not_fit_are_refused(value: Any, message: str) -> None:
 def test_the_cpu_is_played_without_tensors() -> None:
     assert choose_policy_device("cpu") == CPU == PolicyDevice("cpu")
     assert type(make_policy(POLICIES["reach"], source="it")) is OnnxPolicy
-
-
-def test_a_policy_is_loaded_by_its_folder() -> None:
-    """`load` passed a number of threads, which the class did not take."""
-    folder = DATA / "reach"
-    policy, other = DevicePolicy.load(folder, device=CPU), OnnxPolicy.load(folder, num_threads=2)
-    assert policy.source == other.source == str(folder / "policy.onnx")
-    assert policy.device == torch.device("cpu")
