@@ -105,7 +105,7 @@ def run(
 
     _require_ranges(rate_hz, seconds, heartbeat_s, realtime)
     if not isinstance(transport, str):
-        require_members(transport, Transport, f"the transport {_class_name(transport)}")
+        require_members(transport, Transport, "the transport")
     robot = _robot(Path(policy), tree, config_root, unsafe_no_verdict)
     outputs = RunTelemetry() if telemetry is None else telemetry
     latency = outputs.latency
@@ -147,10 +147,6 @@ def _require_ranges(
         raise PhysaiError(f"--priority must lie in 1 … {MAX_PRIORITY}, got {priority}")
 
 
-def _class_name(transport: object) -> str:
-    return transport.__name__ if isinstance(transport, type) else f"of class {type(transport).__name__}"
-
-
 def _robot(policy: Path, given: RobotTree | Path | str | None, config: str | Path | None, unsafe: bool) -> RobotTree:
     """The robot's tree, with the bundle installed and active if `policy` is one."""
     tree = tree_of(given) if config is None else replace(tree_of(given), config_root=config)
@@ -159,9 +155,7 @@ def _robot(policy: Path, given: RobotTree | Path | str | None, config: str | Pat
     if not policy.exists():
         raise PhysaiError(f"{policy}: neither a robot's tree nor a bundle; make a tree with `physai robot setup`")
     if given is None:
-        raise PhysaiError(
-            f"{policy} is a bundle; name the robot's tree to install it in with tree, see `physai robot setup`"
-        )
+        raise PhysaiError(f"{policy} is a bundle; name the robot's tree for it with `tree`, see `physai robot setup`")
     from physai.sdk.bundle.archive import read_file
 
     agent = agent_of(tree)

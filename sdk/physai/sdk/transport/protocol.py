@@ -298,6 +298,25 @@ def empty_sample(contract: PolicyContract) -> Sample:
     )
 
 
+def require_vectors(contract: PolicyContract, sample: Sample) -> None:
+    """Check the arrays of a transport's sample; fields that it lacks are not checked.
+
+    Raises:
+        TransportError: a field is no writable float64 array of the contract's shape.
+    """
+    for name, expected in empty_sample(contract).fields.items():
+        given = sample.fields.get(name, expected)
+        found = np.asanyarray(given)
+        kept = found is given and found.flags.writeable
+        if not (kept and found.dtype == expected.dtype and found.shape == expected.shape):
+            shown = type(given).__name__ if found is not given else "a writable array" if kept else "a read-only array"
+            raise TransportError(
+                f"the transport's sample has {name} as {shown}, {found.dtype} of shape {found.shape}, expected a "
+                f"writable array, {expected.dtype} of shape {expected.shape}; make the sample with "
+                "physai.sdk.empty_sample(contract) and overwrite its arrays in place"
+            )
+
+
 def empty_command(contract: PolicyContract) -> JointCommand:
     """Return an empty command with the vectors of a contract."""
     return JointCommand(targets={n: np.full(size, np.nan) for n, size in graph_interface(contract).targets.items()})

@@ -72,7 +72,7 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str], protoc
         raise TransportError(
             f"{kind} {name}: {registered[name].value} cannot be made with its options: {error}"
         ) from error
-    require_members(made, protocol, f"{kind} {name}: {type(made).__name__} of {registered[name].value}")
+    require_members(made, protocol, f"{kind} {name} ({registered[name].value})")
     return made
 
 
@@ -90,11 +90,11 @@ def require_members(made: object, protocol: type, called: str) -> None:
         TransportError: one is missing, or the object is a class.
     """
     if isinstance(made, type):
-        raise TransportError(f"{called} is a class, expected an object of it; call it")
+        raise TransportError(f"{called}: {made.__name__} is a class, expected an object of it")
     lacking = [member for member in _members(protocol) if not _has(made, member, protocol)]
     if lacking:
         raise TransportError(
-            f"{called} lacks {', '.join(lacking)} of physai.sdk.{protocol.__name__}; "
+            f"{called}: {type(made).__name__} lacks {', '.join(lacking)} of physai.sdk.{protocol.__name__}; "
             "examples/custom_transport.py has all of them"
         )
 

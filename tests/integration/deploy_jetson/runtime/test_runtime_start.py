@@ -238,12 +238,12 @@ def test_a_transport_that_lacks_a_part_is_refused_before_anything_is_done(
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     loopback = importlib.import_module("custom_transport").Loopback
     monkeypatch.delattr(loopback, "name")
-    with pytest.raises(TransportError, match=r"^the transport of class Loopback lacks name of physai.sdk.Transport; "):
+    with pytest.raises(TransportError, match=r"^the transport: Loopback lacks name of physai.sdk.Transport; "):
         drive(tmp_path / "absent", loopback())
     monkeypatch.setattr(loopback, "missing", ())
-    with pytest.raises(TransportError, match=r"of class Loopback lacks missing, name of physai.sdk.Transport; "):
+    with pytest.raises(TransportError, match=r"^the transport: Loopback lacks missing, name of physai.sdk.Transport; "):
         drive(tmp_path / "absent", loopback())
-    with pytest.raises(TransportError, match=r"^the transport Loopback is a class, expected an object of it"):
+    with pytest.raises(TransportError, match=r"^the transport: Loopback is a class, expected an object of it"):
         drive(tmp_path / "absent", loopback)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.policy.header import POLICY_FILE
-from physai.sdk.transport.protocol import Sample, TransportError, empty_sample
+from physai.sdk.transport.protocol import Array, Sample, TransportError, empty_sample
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 MILLISECOND = 1_000_000
@@ -78,23 +79,44 @@ def test_what_only_the_guard_reads_is_checked_too(wrong: float) -> None:
     assert np.isnan(senses.joint_pos[0, -1])
 
 
+def float32(values: Array) -> object:
+    return values.astype(np.float32)
+
+
+def big_endian(values: Array) -> object:
+    return values.astype(">f8")
+
+
+def row(values: Array) -> object:
+    return values[None]
+
+
+def read_only(values: Array) -> object:
+    values.flags.writeable = False
+    return values
+
+
+def numbers(values: Array) -> object:
+    return values.tolist()
+
+
 @pytest.mark.parametrize("field", ["joint_pos", "joint_vel", "ee_pose_target"])
 @pytest.mark.parametrize(
     ("made", "shown"),
     [
-        (lambda a: a.astype(np.float32), r"float32 of shape \(\d,\)"),
-        (lambda a: a.astype(">f8"), r">f8 of shape \(\d,\)"),
-        (lambda a: a[None], r"float64 of shape \(1, \d\)"),
-        (lambda a: np.broadcast_to(0.0, a.shape), "a read-only array"),
-        (lambda a: a.tolist(), "a list"),
+        (float32, r"a writable array, float32 of shape \(\d,\)"),
+        (big_endian, r"a writable array, >f8 of shape \(\d,\)"),
+        (row, r"a writable array, float64 of shape \(1, \d\)"),
+        (read_only, r"a read-only array, float64 of shape \(\d,\)"),
+        (numbers, r"list, float64 of shape \(\d,\)"),
     ],
 )
-def test_a_sample_of_another_type_or_shape_is_refused(field: str, made: Any, shown: str) -> None:
+def test_a_sample_of_another_type_or_shape_is_refused(field: str, made: Callable[[Array], Any], shown: str) -> None:
     """The square of a float32 infinity is no more than that of the greatest float32, which is infinite as well."""
     contract, sample, policy, _ = reach()
     sample.fields[field] = made(sample.fields[field])
-    expected = r"expected a writable array, float64 of shape \(\d,\); make it with physai.sdk.empty_sample"
-    with pytest.raises(TransportError, match=f"sample has {field} as ({shown}), {expected}"):
+    expected = r"expected a writable array, float64 of shape \(\d,\); make the sample with physai.sdk.empty_sample"
+    with pytest.raises(TransportError, match=f"sample has {field} as {shown}, {expected}"):
         SensorInput(contract, sample, policy.inputs)
 
 

@@ -12,7 +12,7 @@ from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
-from physai.sdk.transport.protocol import Array, Sample, TransportError, empty_sample
+from physai.sdk.transport.protocol import Array, Sample, require_vectors
 
 _GREATEST = float(np.finfo(np.float32).max)
 _GREATEST_SQUARE = _GREATEST**2
@@ -35,7 +35,7 @@ class SensorInput:
         joints = len(contract.robot.joints)
         if "joint_pos" not in sample.fields:
             raise ContractMismatchError("the robot measures no joint_pos, so nothing can guard it")
-        _require_vectors(contract, sample)
+        require_vectors(contract, sample)
         self.joint_pos: Array = sample.fields["joint_pos"].reshape(1, joints)
         """Measured positions, shape (1, joints)."""
         # Without a velocity sensor, positions are differentiated.
@@ -134,23 +134,3 @@ class SensorInput:
         # The wall clock may be set; the time since the sample arrived is a lower bound that does not depend on it.
         here = now_ns - sample.received_ns
         return here if here > by_stamp else by_stamp
-
-
-def _require_vectors(contract: PolicyContract, sample: Sample) -> None:
-    """Raise TransportError unless the sample's fields are writable float64 vectors of the contract's sizes."""
-    for name, expected in empty_sample(contract).fields.items():
-        if name not in sample.fields:
-            continue
-        found = np.asanyarray(sample.fields[name])
-        if found is not sample.fields[name]:
-            shown = f"a {type(sample.fields[name]).__name__}"
-        elif found.dtype != expected.dtype or found.shape != expected.shape:
-            shown = f"{found.dtype} of shape {found.shape}"
-        elif not found.flags.writeable:
-            shown = "a read-only array"
-        else:
-            continue
-        raise TransportError(
-            f"the transport's sample has {name} as {shown}, expected a writable array, {expected.dtype} of shape "
-            f"{expected.shape}; make it with physai.sdk.empty_sample(contract) and overwrite its arrays in place"
-        )
