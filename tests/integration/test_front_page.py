@@ -10,7 +10,6 @@ import pytest
 
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
 from physai.sdk.bundle.manifest import read_file
-from physai.sdk.cli.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "index.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -34,20 +33,12 @@ def test_they_train_judge_read_wrap_and_drive(
     assert (tmp_path / "designed" / "policy.onnx").is_file()
     assert names["verdict"].outcome == names["load_verdict"]("run/validation").outcome
     assert "steps in" in capsys.readouterr().out
-    for words in (
-        ("keys", "init", "keys"),
-        ("bundle", "pack", "run", "-o", "run.physai", "--sign", "--key", "keys/publisher.key"),
-        ("robot", "setup", "--root", "robot", "--robot", "cartpole", "--trust", "keys/trust.json"),
-    ):
-        assert main(list(words)) == 0
+    before, drive = PROGRAMS[4].split("\nrun(")
+    exec(compile(before, str(PAGE), "exec"), names)
     _install(tmp_path)
-    # The page's robot has a verdict and runs until a request to end; this one has none and runs for a second. In a
-    # process of its own: a runtime locks the memory of its process and keeps it so.
-    program = PROGRAMS[4].replace('root="robot"', 'root="robot", unsafe_no_verdict=True, seconds=1.0')
-    before = "from physai.sdk.transport.registry import open_transport\n"
-    before += 'transport = open_transport("sim", {"clock": "lockstep"})\n'
-    after = "print('ticks', driven.summary.counts.ticks)\n"
-    command = [sys.executable, "-c", before + program.replace("\nrun(", "\ndriven = run(") + after]
+    # In a process of its own: a runtime locks the memory of its process and keeps it so.
+    program = before.splitlines()[0] + "\ndriven = run(" + drive + "print('ticks', driven.summary.counts.ticks)\n"
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240.0)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) > 25

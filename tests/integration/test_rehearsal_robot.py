@@ -192,7 +192,7 @@ try:
 except PhysaiError as error:
     print("refused:", error)
 transport = open_transport("sim", {"clock": "lockstep"})
-driven = run(root.parent / "policy.physai", transport, root=root, unsafe_no_verdict=True, seconds=1.0)
+driven = run(root.parent / "policy.physai", transport, tree=root, unsafe_no_verdict=True, seconds=1.0)
 assert signal.getsignal(signal.SIGINT) is before
 print("ended:", driven.end.value, driven.summary.counts.ticks)
 """

@@ -7,12 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
 from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry, make_telemetry
+from physai.deploy_jetson.update.robot_tree import RobotTree, agent_of, tree_of
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.parameters.option import Option
 
@@ -45,7 +46,7 @@ def run(
     policy: Annotated[str | Path, Option(hidden=True)],
     transport: Annotated[Transport | str, Option(metavar="NAME", help="dds, udp or sim (default: dds)")] = "dds",
     *,
-    root: Annotated[str | Path | None, Option(hidden=True)] = None,
+    tree: Annotated[RobotTree | Path | str | None, Option(hidden=True)] = None,
     config_root: Annotated[str | Path | None, Option(hidden=True)] = None,
     transport_options: Annotated[Mapping[str, str] | None, Option(flags=("--set",))] = None,
     rate_hz: Annotated[float | None, Option(metavar="HZ", old=("--rate",))] = None,
@@ -73,12 +74,12 @@ def run(
             first.
         transport: connection to the robot: a name (dds, udp, sim), or an object of a class of your own, not yet
             connected.
-        root: the robot's tree, if `policy` is a bundle; `physai robot setup` makes it.
+        tree: the robot's tree, if `policy` is a bundle; `set_up_robot` makes it.
         config_root: folder of the owner's files; None for the default of that tree.
         transport_options: option of the transport; may be repeated.
         rate_hz: refuse a policy with a different control rate [Hz].
         heartbeat_s: hold if the operator's heartbeat is absent for longer [s].
-        seconds: duration [s]. None for until a request to end.
+        seconds: duration from the activation to the final ramp to a safe state [s]. None for until a request to end.
         stand_by: wait for `physai robot command activate` before the first command.
         service: for service managers: drive at the start only if the robot's settings say so (drive_after_boot).
         hot_swap: switch to a policy that is activated during the run; latency evidence is for one policy.
@@ -93,20 +94,24 @@ def run(
         The end of the run. The evidence of `telemetry.latency` is written, unless the policy never ran.
 
     Raises:
+        TransportError: `transport` lacks a part of `physai.sdk.Transport`; found before anything is installed.
         PhysaiError: no policy is allowed to run, or it does not start, or does not fit this robot.
     """
     from physai.deploy_jetson.runtime.run_options import RunOptions
     from physai.deploy_jetson.runtime.runtime import Runtime
     from physai.sdk.evidence.latency import save_evidence
-    from physai.sdk.transport.registry import open_transport
+    from physai.sdk.transport.protocol import Transport
+    from physai.sdk.transport.registry import open_transport, require_members
 
     _require_ranges(rate_hz, seconds, heartbeat_s, realtime)
-    tree, owner = _tree(Path(policy), root, None if config_root is None else Path(config_root), unsafe_no_verdict)
+    if not isinstance(transport, str):
+        require_members(transport, Transport, "the transport")
+    robot = _robot(Path(policy), tree, config_root, unsafe_no_verdict)
     outputs = RunTelemetry() if telemetry is None else telemetry
     latency = outputs.latency
     options = RunOptions(
-        root=tree,
-        config=owner,
+        root=robot.path,
+        config=robot.config_path,
         realtime=realtime or Realtime(),
         unsafe_no_verdict=unsafe_no_verdict,
         rate_hz=rate_hz,
@@ -118,7 +123,7 @@ def run(
         hot_swap=hot_swap and latency is None,
         watchdog=watchdog,
     )
-    recorded = make_telemetry(outputs, tree)
+    recorded = make_telemetry(outputs, robot.path)
     opened = open_transport(transport, transport_options or {}) if isinstance(transport, str) else transport
     runtime = Runtime(options, opened, telemetry=recorded, say=say)
     # Python delivers signals to the main thread only.
@@ -142,23 +147,21 @@ def _require_ranges(
         raise PhysaiError(f"`priority` must lie in 1 … {MAX_PRIORITY}, got {priority}")
 
 
-def _tree(policy: Path, root: str | Path | None, config: Path | None, unsafe: bool) -> tuple[Path, Path | None]:
+def _robot(policy: Path, given: RobotTree | Path | str | None, config: str | Path | None, unsafe: bool) -> RobotTree:
     """The robot's tree, with the bundle installed and active if `policy` is one."""
+    tree = tree_of(given) if config is None else replace(tree_of(given), config_root=config)
     if policy.is_dir():
-        return policy, config
+        return replace(tree, root=policy)
     if not policy.exists():
         raise PhysaiError(f"{policy}: neither a robot's tree nor a bundle; make a tree with `physai robot setup`")
-    if root is None:
-        raise PhysaiError(
-            f"{policy} is a bundle; name the robot's tree to install it in with root, see `physai robot setup`"
-        )
-    from physai.deploy_jetson.update.agent.agent import UpdateAgent
+    if given is None:
+        raise PhysaiError(f"{policy} is a bundle; name the robot's tree for it with `tree`, see `physai robot setup`")
     from physai.sdk.bundle.archive import read_file
 
-    agent = UpdateAgent(root=Path(root), config_root=config)
+    agent = agent_of(tree)
     if not agent.install(read_file(policy), unsafe_no_verdict=unsafe).active:
         agent.activate()
-    return Path(root), config
+    return tree
 
 
 @contextmanager

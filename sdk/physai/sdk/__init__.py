@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.preferences import Preferences as Preferences
     from physai.sdk.evidence.requirements import Requirements as Requirements
-    from physai.sdk.evidence.signature import EvidenceSignature as EvidenceSignature
+    from physai.sdk.evidence.signature_record import EvidenceSignature as EvidenceSignature
     from physai.sdk.evidence.verdict import Cause as Cause
     from physai.sdk.evidence.verdict import Counterexample as Counterexample
     from physai.sdk.evidence.verdict import Evidence as Evidence

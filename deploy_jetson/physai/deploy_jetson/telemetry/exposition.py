@@ -21,7 +21,7 @@ _COUNTERS = {
     "ticks": ("ticks", "Control periods with a tick."),
     "missed": ("deadlines_missed", "Control periods without a timely command of the policy."),
     "skipped": ("ticks_skipped", "Control periods without a tick; also counted as missed."),
-    "interventions": ("interventions", "Ticks in which the guard changed or withheld the policy's command."),
+    "interventions": ("interventions", "Ticks with an invalid command of the policy, or a failure to compute."),
     "rises": ("guard_rises", "Times the guard's state rose."),
     "swaps": ("policy_swaps", "Policies that took over while the robot was active."),
     "repeated": ("samples_repeated", "Ticks without a new sample."),

@@ -11,7 +11,7 @@ from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Label
 from physai.sdk.evidence.origin import Origin
-from physai.sdk.evidence.signature import EvidenceSignature
+from physai.sdk.evidence.signature_record import EvidenceSignature
 from physai.sdk.evidence.verdict import Sha256
 
 MAX_EVIDENCE_BYTES = 64 << 20

@@ -10,7 +10,7 @@ from typing import Literal
 import rfc8785
 
 from physai.sdk.evidence.origin import Origin
-from physai.sdk.evidence.signature import EvidenceSignature
+from physai.sdk.evidence.signature_record import EvidenceSignature
 from physai.sdk.signing.attestation import STATEMENT_TYPE, is_signed_by
 from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 

@@ -27,7 +27,11 @@ class Sample:
     """Latest measurements and commands; one object per transport, overwritten in place."""
 
     fields: dict[str, Array]
-    """One vector per sensor and command field of the contract, in its units and joint order; NaN until first seen."""
+    """One vector per sensor and command field of the contract, in its units and joint order; NaN until first seen.
+
+    Float64 arrays of shape (size,), which the runtime reads in place: start from `empty_sample(contract)` and overwrite
+    the values of its arrays. A run refuses other types and shapes.
+    """
     stamp_ns: int = 0
     """When the oldest of the required sensor fields was measured, by the sensor's own stamp; CLOCK_REALTIME [ns]."""
     received_ns: int = 0
@@ -56,6 +60,10 @@ class Transport(Protocol):
     """The runtime's end. Only `open` and `wait` may block; `poll` and `send` are called in every tick."""
 
     name: str
+    """Short name of the kind of connection, for instance `"udp"`, for messages, the status and latency evidence.
+
+    `"sim"` is the twin's: evidence of a run over it counts as measured on a stand-in, not on the robot.
+    """
 
     def open(self, contract: PolicyContract) -> None:
         """Connect, without waiting for the robot.
@@ -235,6 +243,7 @@ class RobotEndpoint(Protocol):
     """The robot's side of a transport: for a simulation, a test bench, or a driver written in Python."""
 
     name: str
+    """As `Transport.name`."""
 
     def open(self, contract: PolicyContract) -> None:
         """Connect, without waiting for the runtime.
@@ -287,6 +296,25 @@ def empty_sample(contract: PolicyContract) -> Sample:
     return Sample(
         fields={name: np.full(size, np.nan) for name, size in sizes.items()}, stamps_ns=dict.fromkeys(sizes, 0)
     )
+
+
+def require_vectors(contract: PolicyContract, sample: Sample) -> None:
+    """Check the arrays of a transport's sample; fields that it lacks are not checked.
+
+    Raises:
+        TransportError: a field is no writable float64 array of the contract's shape.
+    """
+    for name, expected in empty_sample(contract).fields.items():
+        given = sample.fields.get(name, expected)
+        found = np.asanyarray(given)
+        kept = found is given and found.flags.writeable
+        if not (kept and found.dtype == expected.dtype and found.shape == expected.shape):
+            shown = type(given).__name__ if found is not given else "a writable array" if kept else "a read-only array"
+            raise TransportError(
+                f"the transport's sample has {name} as {shown}, {found.dtype} of shape {found.shape}, expected a "
+                f"writable array, {expected.dtype} of shape {expected.shape}; make the sample with "
+                "physai.sdk.empty_sample(contract) and overwrite its arrays in place"
+            )
 
 
 def empty_command(contract: PolicyContract) -> JointCommand:

@@ -72,20 +72,35 @@ def _create(group: str, kind: str, name: str, options: Mapping[str, str], protoc
         raise TransportError(
             f"{kind} {name}: {registered[name].value} cannot be made with its options: {error}"
         ) from error
-    # Checked here, because a missing method would be noticed only when it is called, possibly in a tick.
-    lacking = [member for member in _members(protocol) if not _has(made, member, protocol)]
-    if lacking:
-        raise TransportError(
-            f"{kind} {name}: {type(made).__name__} of {registered[name].value} lacks {', '.join(lacking)} of "
-            f"physai.sdk.{protocol.__name__}; examples/custom_transport.py has all of them"
-        )
+    require_members(made, protocol, f"{kind} {name} ({registered[name].value})")
     return made
 
 
-def _has(made: Any, member: str, protocol: type) -> bool:
-    """Whether an object has a member of a protocol, which must be a method where the protocol has one."""
+def require_members(made: object, protocol: type, called: str) -> None:
+    """Check that an object has the attributes and methods of `Transport` or `RobotEndpoint`.
+
+    A missing method would otherwise be noticed only when it is called, possibly in a tick.
+
+    Args:
+        made: the object.
+        protocol: one of the two protocols.
+        called: name of the object at the beginning of the message.
+
+    Raises:
+        TransportError: one is missing, or the object is a class.
+    """
     if isinstance(made, type):
-        return False
+        raise TransportError(f"{called}: {made.__name__} is a class, expected an object of it")
+    lacking = [member for member in _members(protocol) if not _has(made, member, protocol)]
+    if lacking:
+        raise TransportError(
+            f"{called}: {type(made).__name__} lacks {', '.join(lacking)} of physai.sdk.{protocol.__name__}; "
+            "examples/custom_transport.py has all of them"
+        )
+
+
+def _has(made: object, member: str, protocol: type) -> bool:
+    """Whether an object has a member of a protocol, which must be a method where the protocol has one."""
     return callable(getattr(made, member, None)) if callable(getattr(protocol, member, None)) else hasattr(made, member)
 
 

@@ -45,7 +45,7 @@ from physai.service.sessions.session_routes import session_routes
 from physai.service.settings import ServiceSettings
 from physai.service.view.page.page_routes import page_routes
 from physai.service.view.preferences.preference_routes import preference_routes
-from physai.service.view.recordings import recording_routes
+from physai.service.view.recording_routes import recording_routes
 from physai.service.view.view_routes import view_routes
 from physai.service.view.views import Views
 

@@ -42,12 +42,13 @@ class DevicePolicy(OnnxPolicy):
     simulated on the host, it copies the sensors to the device and the commands back; the state stays there.
     """
 
-    def __init__(self, data: bytes, *, source: str, device: PolicyDevice = CPU) -> None:
+    def __init__(self, data: bytes, *, source: str, num_threads: int = 1, device: PolicyDevice = CPU) -> None:
         """Opens a policy; call `reset` before the first command.
 
         Args:
             data: the ONNX file.
             source: name of the file in messages.
+            num_threads: threads per call on a CPU.
             device: where it is computed.
 
         Raises:
@@ -55,7 +56,7 @@ class DevicePolicy(OnnxPolicy):
             PolicyError: the file is rejected, see `open_session`.
             ContractError: its contract is malformed.
         """
-        super().__init__(data, source=source, device=device)
+        super().__init__(data, source=source, num_threads=num_threads, device=device)
         self.device = torch.device(device.memory)
         self._memory: dict[str, Tensor] = {}
         self._memory_before: dict[str, Tensor] = {}

@@ -16,6 +16,7 @@ from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError
 from physai.sdk.policy.memory import Bools, CommandMemory, Commands
 from physai.sim.engines.protocol import Array
+from physai.sim.policies.resolve import find_policy
 
 Floats = npt.NDArray[np.float32]
 
@@ -64,15 +65,23 @@ class OnnxPolicy:
         self._before: dict[str, Floats] = {}
 
     @classmethod
-    def load(cls, path: Path | str, *, num_threads: int = 1) -> Self:
-        """Opens a policy file after a trial run in a subprocess; see `__init__`.
+    def load(cls, path: Path | str, *, num_threads: int = 1, device: PolicyDevice = CPU) -> Self:
+        """Opens a policy file after a trial run in a subprocess; call `reset` before the first command.
+
+        Args:
+            path: policy.onnx, or a folder that contains it: of a run, of an export, or written by `physai.train.wrap`.
+            num_threads: see `__init__`.
+            device: see `__init__`.
 
         Raises:
-            PolicyError: the file cannot be read, or is rejected.
+            DeviceError: the device cannot compute all of it.
+            PolicyError: there is no policy, or the file cannot be read, or is rejected.
+            TaskError: the path is the folder of a team, which has a policy per robot.
             ContractError: its contract is malformed.
             ApartError: it hangs, crashes or needs too much memory; see `try_policy`.
         """
-        return cls(read_policy(path), source=str(path), num_threads=num_threads)
+        file = find_policy(Path(path))
+        return cls(read_policy(file), source=str(file), num_threads=num_threads, device=device)
 
     @property
     def contract(self) -> PolicyContract:
@@ -133,9 +142,12 @@ class OnnxPolicy:
     def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> dict[str, Floats]:
         """Computes joint commands for one control period; advances the state of worlds with finite outputs.
 
+        `contract.robot.sensors` and `contract.command.fields` have the names and sizes of the fields; `header.inputs`
+        has those that this policy reads, and its memory as `state.…`, which the object keeps.
+
         Args:
             sensors: sensor fields by name in SI units, shape (num_worlds, size); unknown fields are ignored.
-            commands: command fields by name, shape (num_worlds, size).
+            commands: command fields by name, shape (num_worlds, size); empty for a task without commands.
 
         Returns:
             Joint commands by output name [rad, m, N·m or N], shape (num_worlds, joints of the term).

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
+from physai.sdk.base.errors import ContractError, TaskError
 from physai.sdk.base.formats.onnx_metadata import read_onnx_metadata
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
@@ -29,19 +29,23 @@ REFERENCE_FOLDER = "reference"
 
 
 def find_policy(path: Path) -> Path:
-    """The policy file at a path: the file itself, or the export inside a run folder.
+    """The policy file at a path: the file itself, or the one inside a run folder or a folder with an export.
 
     Raises:
-        PhysaiError: there is no policy, or the path is the folder of a team.
+        PolicyError: there is no policy.
+        TaskError: the path is the folder of a team.
     """
     if path.is_dir():
         for candidate in (path / EXPORT_FOLDER / POLICY_FILE, path / POLICY_FILE):
             if candidate.is_file():
                 return candidate
         require_one_robot(path)
-        raise PhysaiError(f"{path} contains no exported policy; create one with: physai export {path}")
+        raise PolicyError(
+            f"{path} contains no exported policy, neither {EXPORT_FOLDER}/{POLICY_FILE} nor {POLICY_FILE}; create one "
+            f"with: physai export {path}"
+        )
     if not path.is_file():
-        raise PhysaiError(f"{path} is neither a run folder nor an exported policy; train one with: physai train TASK")
+        raise PolicyError(f"{path} is neither a run folder nor an exported policy; train one with: physai train TASK")
     return path
 
 

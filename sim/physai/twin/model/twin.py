@@ -18,7 +18,7 @@ from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.process.software import Software
 from physai.sdk.evidence.origin import Origin, combine_origins
-from physai.sdk.evidence.signature import EvidenceSignature
+from physai.sdk.evidence.signature_record import EvidenceSignature
 from physai.sdk.evidence.verdict import EvidenceKind
 from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.evidence import sign_evidence

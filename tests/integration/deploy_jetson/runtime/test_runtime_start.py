@@ -17,6 +17,7 @@ from tests.harness.fixtures.site import Site
 from tests.support.patience import until
 
 from physai.deploy_jetson.cli.robot import command
+from physai.deploy_jetson.driving import run as drive
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine, receive, send
 from physai.deploy_jetson.runtime.run_options import OptionNames, RunOptions
@@ -36,7 +37,7 @@ from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.signing.trust_file import TRUST_FILE
 from physai.sdk.signing.verify import VerificationError
-from physai.sdk.transport.protocol import Transport, empty_sample
+from physai.sdk.transport.protocol import Transport, TransportError, empty_sample
 
 CONTRACT = sample_contract()
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -228,6 +229,22 @@ def test_the_example_of_a_transport_drives_a_robot(site: Site, monkeypatch: pyte
         thread.join()
     assert wire.command().sequence >= 1
     assert made.summary().counts.ticks >= wire.command().sequence
+
+
+def test_a_transport_that_lacks_a_part_is_refused_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver saw an AttributeError after the robot was connected."""
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+    loopback = importlib.import_module("custom_transport").Loopback
+    monkeypatch.delattr(loopback, "name")
+    with pytest.raises(TransportError, match=r"^the transport: Loopback lacks name of physai.sdk.Transport; "):
+        drive(tmp_path / "absent", loopback())
+    monkeypatch.setattr(loopback, "missing", ())
+    with pytest.raises(TransportError, match=r"^the transport: Loopback lacks missing, name of physai.sdk.Transport; "):
+        drive(tmp_path / "absent", loopback())
+    with pytest.raises(TransportError, match=r"^the transport: Loopback is a class, expected an object of it"):
+        drive(tmp_path / "absent", loopback)
 
 
 class Silent(Asking):

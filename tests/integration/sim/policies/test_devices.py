@@ -19,7 +19,7 @@ from physai.gates.runner import all_gates
 from physai.gates.settings import GateSettings
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, save_verdict
-from physai.sdk.onnx.device import PolicyDevice
+from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.service.database.engine import open_database
 from physai.service.jobs.kinds import KINDS
 from physai.service.jobs.queue import ENDED, JobQueue
@@ -50,6 +50,14 @@ def test_an_evaluation_is_the_same_in_tensors() -> None:
     task = replace(load_task("cartpole-swingup"), contract=policy.contract)
     arrays = play_episodes(policy, task, episodes=6)
     assert play_episodes(DevicePolicy(data, source="it"), task, episodes=6) == arrays
+
+
+def test_a_policy_is_loaded_by_its_folder() -> None:
+    """`load` passed a number of threads, which `DevicePolicy` did not take."""
+    folder = DATA / "reach"
+    policy, other = DevicePolicy.load(folder, device=CPU), OnnxPolicy.load(folder, num_threads=2)
+    assert policy.source == other.source == str(folder / "policy.onnx")
+    assert policy.device.type == "cpu"
 
 
 @pytest.mark.parametrize("late", [0, 2])

@@ -162,7 +162,7 @@ def test_a_policy_must_be_reset_first(task: Task) -> None:
 
 def test_files_that_are_no_policy_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "policy.onnx"
-    with pytest.raises(PolicyError, match="cannot be read: No such file"):
+    with pytest.raises(PolicyError, match=r"policy\.onnx is neither a run folder nor an exported policy"):
         OnnxPolicy.load(path)
     for data in (b"", b"{}", b"\x08\x0a" * 9):
         path.write_bytes(data)
@@ -172,6 +172,19 @@ def test_files_that_are_no_policy_are_refused(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(PolicyError, match="18 bytes, a policy has at most 8"):
         OnnxPolicy.load(path)
     assert MAX_POLICY_BYTES == 256 << 20
+
+
+@pytest.mark.parametrize("place", ["policy.onnx", "export/policy.onnx"])
+def test_a_policy_is_loaded_by_its_folder(task: Task, tmp_path: Path, place: str) -> None:
+    """As `validate`, `export` and `pack_bundle` find it."""
+    with pytest.raises(PolicyError, match=r"contains no exported policy, neither export/policy.onnx nor policy.onnx"):
+        OnnxPolicy.load(tmp_path)
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(model(task))
+    policy = OnnxPolicy.load(tmp_path)
+    assert policy.contract == task.contract
+    assert policy.source == str(file)
 
 
 def test_another_interface_is_refused(task: Task) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.policy.header import POLICY_FILE
-from physai.sdk.transport.protocol import Sample, empty_sample
+from physai.sdk.transport.protocol import Array, Sample, TransportError, empty_sample
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 MILLISECOND = 1_000_000
@@ -65,6 +66,58 @@ def test_what_is_no_float32_is_no_measurement(wrong: float) -> None:
             if name in ("joint_pos", "joint_vel"):
                 guarded = senses.joint_pos if name == "joint_pos" else senses.joint_vel
                 assert not np.isfinite(guarded[0, -1])
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1e39, -1e300])
+def test_what_only_the_guard_reads_is_checked_too(wrong: float) -> None:
+    _, sample, policy, senses = pendulum()
+    policy.inputs.named.pop("joint_pos")
+    senses.bind(policy.inputs)
+    with np.errstate(all="ignore"):
+        sample.fields["joint_pos"][-1] = wrong
+        senses.read()
+    assert np.isnan(senses.joint_pos[0, -1])
+
+
+def float32(values: Array) -> object:
+    return values.astype(np.float32)
+
+
+def big_endian(values: Array) -> object:
+    return values.astype(">f8")
+
+
+def row(values: Array) -> object:
+    return values[None]
+
+
+def read_only(values: Array) -> object:
+    values.flags.writeable = False
+    return values
+
+
+def numbers(values: Array) -> object:
+    return values.tolist()
+
+
+@pytest.mark.parametrize("field", ["joint_pos", "joint_vel", "ee_pose_target"])
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        (float32, r"a writable array, float32 of shape \(\d,\)"),
+        (big_endian, r"a writable array, >f8 of shape \(\d,\)"),
+        (row, r"a writable array, float64 of shape \(1, \d\)"),
+        (read_only, r"a read-only array, float64 of shape \(\d,\)"),
+        (numbers, r"list, float64 of shape \(\d,\)"),
+    ],
+)
+def test_a_sample_of_another_type_or_shape_is_refused(field: str, made: Callable[[Array], Any], shown: str) -> None:
+    """The square of a float32 infinity is no more than that of the greatest float32, which is infinite as well."""
+    contract, sample, policy, _ = reach()
+    sample.fields[field] = made(sample.fields[field])
+    expected = r"expected a writable array, float64 of shape \(\d,\); make the sample with physai.sdk.empty_sample"
+    with pytest.raises(TransportError, match=f"sample has {field} as {shown}, {expected}"):
+        SensorInput(contract, sample, policy.inputs)
 
 
 def test_a_command_is_cut_to_what_was_trained() -> None:

@@ -12,7 +12,7 @@ from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
-from physai.sdk.transport.protocol import Array, Sample
+from physai.sdk.transport.protocol import Array, Sample, require_vectors
 
 _GREATEST = float(np.finfo(np.float32).max)
 _GREATEST_SQUARE = _GREATEST**2
@@ -28,12 +28,14 @@ class SensorInput:
 
         Raises:
             ContractMismatchError: the robot does not measure joint positions, or a field that the policy reads.
+            TransportError: a field of the sample is no float64 vector of the contract's size.
         """
         self._contract = contract
         self._sample = sample
         joints = len(contract.robot.joints)
         if "joint_pos" not in sample.fields:
             raise ContractMismatchError("the robot measures no joint_pos, so nothing can guard it")
+        require_vectors(contract, sample)
         self.joint_pos: Array = sample.fields["joint_pos"].reshape(1, joints)
         """Measured positions, shape (1, joints)."""
         # Without a velocity sensor, positions are differentiated.
@@ -42,7 +44,8 @@ class SensorInput:
         self.joint_vel: Array = sample.fields["joint_vel"].reshape(1, joints) if measured else self._velocity.joint_vel
         """Measured velocities, or differences of the last two positions, shape (1, joints)."""
         self._measured = measured
-        # The fields that the guard reads, in float64.
+        # The fields that the guard reads, in float64: float32 would overflow to infinity in the square of `read`, and
+        # pass its comparison.
         self._raw = [sample.fields[name] for name in ("joint_pos", "joint_vel") if name in sample.fields]
         self.fields: dict[str, Array] = {
             sensor.name: sample.fields[sensor.name].reshape(1, -1)

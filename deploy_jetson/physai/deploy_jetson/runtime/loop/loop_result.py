@@ -26,8 +26,14 @@ class Counts:
     skipped: int = 0
     """Control periods without a tick; also counted as missed."""
     interventions: int = 0
+    """Ticks in which the guard replaced the policy's command because the command was not finite or beyond a limit, or
+    because the policy or the guard failed to compute.
+
+    Ticks in which the guard takes over for another reason (a measurement, a late command, a request, a silent operator)
+    are not among them: see `rises` and `RobotRun.taken_over`.
+    """
     rises: int = 0
-    """Times the guard's state rose."""
+    """Times the guard's state rose, for instance from RUN to HOLD, for any reason."""
     swaps: int = 0
     repeated: int = 0
     """Ticks without a new sample."""

@@ -58,7 +58,7 @@ class Tick:
     missed = False
     """Whether the policy's command came too late."""
     intervened = False
-    """Whether the guard changed or withheld the policy's command for another reason than its lateness."""
+    """Whether the policy's command was invalid, or policy or guard failed; see `Counts.interventions`."""
     stopped = False
     """Whether a standstill was measured and still holds."""
     withheld = False

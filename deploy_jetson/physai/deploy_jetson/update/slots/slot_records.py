@@ -178,7 +178,7 @@ class HealthLimits(Frozen):
     max_missed_share: Annotated[float, Field(ge=0.0, le=1.0)] = 1e-3
     """Maximum fraction of ticks that miss the contract's deadline."""
     max_interventions: Annotated[int, Field(ge=0)] = 0
-    """Maximum number of ticks in which the guard changed or withheld a command."""
+    """Maximum number of ticks in which the guard replaced an invalid command of the policy."""
     start_timeout_s: Annotated[float, Field(gt=0.0, le=3600.0)] = 60.0
     """Timeout for the runtime's first heartbeat [s]."""
     alive_timeout_s: Annotated[float, Field(gt=0.0, le=600.0)] = 2.0

@@ -44,9 +44,11 @@ def pack_bundle(
 ) -> BundleFile:
     """Pack an exported policy into a bundle file, signed if keys are given.
 
+    All parameters but the first are given by name.
+
     Args:
         policy: run folder, export folder, or policy.onnx.
-        out: output file. None for ./TASK.physai.
+        out: output file. None for TASK.physai in the current folder, such as cartpole-swingup.physai.
         variants: quantised variants to pack: int8,fp16,fp8 or none. None for all in the policy's folder.
         version: must increase with every release. None for seconds since 1970.
         created: time of creation, 2026-11-21T12:00:00Z. None for SOURCE_DATE_EPOCH, or now.
