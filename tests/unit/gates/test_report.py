@@ -26,8 +26,8 @@ from physai.sdk.evidence.verdict import (
     VerdictOutcome,
     combine,
 )
+from physai.sdk.pages.svg import Axis, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines, ticks
 from physai.sim.policies.resolve import TaskSource
-from physai.twin.pages.svg import Axis, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines, ticks
 
 
 def gate(name: str, outcome: VerdictOutcome, **fields: Any) -> GateResult:

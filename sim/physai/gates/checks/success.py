@@ -19,6 +19,7 @@ from physai.gates.checks.gate import (
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.safety import Reason
 from physai.twin.model.conditions import Condition
+from physai.twin.model.credibility import lag_doubt
 from physai.twin.model.measured_task import sensor_age
 from physai.twin.rollouts.batch import Batch, BatchResult
 
@@ -174,13 +175,15 @@ def untested_lag(
     The failed episodes are played again with the lag that the twin states, and with none.
     """
     drawn, stated = batch.condition, replace(batch.condition, **tested_lag(context, batch.condition))
-    if stated == drawn:
+    others = [] if stated == drawn else [stated]
+    if lag_doubt(context.subject.twin)[0] and not context.conditions["calibrated"].lag_lower_s:
+        others.append(replace(stated, lag_lower_s=0.0, lag_upper_s=0.0))
+    if not others:
         return ""
     failed = ~played.success | played.violated
     rows = np.flatnonzero(failed).tolist()
     values = None if not played.values.size else tuple(tuple(played.values[row].tolist()) for row in rows)
     again = replace(batch, seeds=tuple(batch.seeds[row] for row in rows), values=values, visits=0)
-    others = [stated] if drawn.lag_lower_s > 0.0 else [stated, replace(stated, lag_lower_s=0.0, lag_upper_s=0.0)]
     answers = yield [replace(again, condition=condition) for condition in others]
     for condition, answer in zip(others, answers, strict=True):
         share = float(np.mean(answer.success & ~answer.violated))

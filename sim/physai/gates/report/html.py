@@ -10,7 +10,7 @@ from physai.gates.report.pictures import Filmstrip
 from physai.gates.report.plots import plots
 from physai.gates.report.summary import reasons, who_accepts
 from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
-from physai.twin.pages.style import STYLE
+from physai.sdk.pages.style import STYLE
 
 WORDS = {VerdictOutcome.PASS: "Yes", VerdictOutcome.FAIL: "No", VerdictOutcome.INCONCLUSIVE: "Not yet"}
 """Answers to "may I flash it?"."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from physai.gates.report.summary import replay_command
 from physai.sdk.evidence.verdict import Counterexample, GateResult, Verdict, VerdictOutcome
+from physai.sdk.pages.svg import MAX_LABEL, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines
 from physai.sdk.stats.statistics import wilson
 from physai.sim.playback.recordings.recording_format import RecordingError
 from physai.sim.playback.recordings.recording_reader import read_recording
-from physai.twin.pages.svg import MAX_LABEL, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines
 
 Charts = Mapping[str, Mapping[str, Any]]
 KINDS = ("mark", "second", "third", "fourth")

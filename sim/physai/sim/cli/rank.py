@@ -46,7 +46,7 @@ def _record(found: ScoreComparison) -> dict[str, Any]:
     policies = [
         {"policy": name, "real": scores(found.real[name]), "sim": scores(found.sim[name])} for name in found.names
     ]
-    return {**asdict(found.validity), "policies": policies, "left_out": list(found.left_out)}
+    return {**asdict(found.validity), "policies": policies, "left_out": list(found.left_out), "remark": found.remark}
 
 
 def _text(found: ScoreComparison) -> str:
@@ -60,6 +60,8 @@ def _text(found: ScoreComparison) -> str:
     estimates = (("pearson", validity.pearson), ("spearman", validity.spearman), ("mmrv", validity.mmrv))
     rows = [(name, *_cells(estimate)) for name, estimate in estimates]
     lines.append(table(("", "value", f"95 % over {validity.resampled}"), rows))
+    if found.remark:
+        lines += ["", found.remark]
     if found.left_out:
         lines += ["", f"only in one file, left out: {', '.join(found.left_out)}"]
     return "\n".join(lines)

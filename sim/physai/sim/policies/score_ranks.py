@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,6 +27,22 @@ class ScoreComparison:
     real: Mapping[str, Trials]
     sim: Mapping[str, Trials]
     validity: RankValidity
+
+    @property
+    def remark(self) -> str:
+        """Why the agreement says little; empty for at least `FEW` policies."""
+        count = len(self.names)
+        if count >= FEW:
+            return ""
+        orders = math.factorial(count)
+        return (
+            f"{count} policies: in any simulation 1 order of {orders} is the robot's, so at least {FEW} are needed to "
+            "say that one predicts it; the intervals contain the scatter of the trials only"
+        )
+
+
+FEW = 5
+"""Least number of policies whose order says something: chance finds that of five in 1 of 120 cases."""
 
 
 def rank(

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -41,8 +42,8 @@ from physai.twin.calibration.replay.windows import Windows
 from physai.twin.calibration.split import untested
 from physai.twin.claims.spot_check import MOTION_MIN
 from physai.twin.logs import LogError, RobotLog
-from physai.twin.logs.overlap import overlapping
-from physai.twin.logs.same_motion import same_motion
+from physai.twin.logs.comparison.overlap import overlapping
+from physai.twin.logs.comparison.same_motion import same_motion
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
 from physai.twin.parameters.models import calibration_model, installed_version, model_fingerprint, robot_reference
@@ -55,7 +56,11 @@ MAX_BUDGET_STEPS = 10**12
 
 class _Limits(TypedDict):
     budget_steps: int
-    time_budget_s: float
+    deadline_s: float
+
+
+FIT_TIME_SHARE = 0.85
+"""Share of a time budget after which all fits have ended; the rest is for the scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +289,8 @@ def _limits(budget_steps: int, time_budget_s: float | None) -> _Limits:
         raise PhysaiError(f"the time budget must be in 1 … 1 000 000 s, got {time_budget_s:g}")
     if not 1 <= budget_steps <= MAX_BUDGET_STEPS:
         raise PhysaiError(f"the budget must be 1 to {MAX_BUDGET_STEPS:g} physics steps, got {budget_steps:g}")
-    return {"budget_steps": budget_steps, "time_budget_s": math.inf if time_budget_s is None else time_budget_s}
+    limit_s = math.inf if time_budget_s is None else FIT_TIME_SHARE * time_budget_s
+    return {"budget_steps": budget_steps, "deadline_s": time.monotonic() + limit_s}
 
 
 def _select(parameters: Sequence[Parameter], only: Sequence[str]) -> tuple[Parameter, ...]:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from physai.sdk.pages.style import STYLE
 from physai.twin.calibration.calibrate import Calibration
 from physai.twin.calibration.page_motors import alternatives_table, evidence_table, lag_table, motor_rows
 from physai.twin.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.twin.model.credibility import bounds, enough_recordings
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import Credibility, FittedParameter, JointReading, Timing
-from physai.twin.pages.style import STYLE
 
 MAX_CHARTS = 60
 """Maximum number of replay plots on a page."""

@@ -6,10 +6,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from physai.twin.calibration.replay.curves import curves
-from physai.twin.calibration.replay.replay import ReplayScore
-from physai.twin.model.twin_file import FittedParameter
-from physai.twin.pages.svg import (
+from physai.sdk.pages.svg import (
     ROW_HEIGHT,
     WIDTH,
     Axis,
@@ -24,6 +21,9 @@ from physai.twin.pages.svg import (
     text,
     ticks,
 )
+from physai.twin.calibration.replay.curves import curves
+from physai.twin.calibration.replay.replay import ReplayScore
+from physai.twin.model.twin_file import FittedParameter
 
 Array = npt.NDArray[np.float64]
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.twin.logs import RobotLog, command_lag
-from physai.twin.logs.same_motion import same_motion
-from physai.twin.logs.trajectories import by_trajectory
+from physai.twin.logs.comparison.same_motion import same_motion
+from physai.twin.logs.comparison.trajectories import by_trajectory
 
 Array = npt.NDArray[np.float64]
 

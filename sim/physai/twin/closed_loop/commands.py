@@ -94,8 +94,8 @@ def require_same_policy(policy: OnnxPolicy, check: CommandCheck) -> None:
         raise LogError(
             f"{policy.source} is not what drove the robot in these recordings: given the recorded measurements, its "
             f"command of {check.joint} agrees in {_floored(check.agreement)} of the control periods, {AGREEMENT:.0%} "
-            f"are needed; in {check.place} it commands {check.computed:.4g}, recorded is {check.recorded:.4g}; give the "
-            "policy file that ran, or the recordings of this one"
+            f"are needed; in {check.place} it commands {check.computed:.4g}, recorded is {check.recorded:.4g}; give "
+            "the policy file that ran, or the recordings of this one"
         )
 
 

@@ -7,12 +7,12 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from physai.sdk.pages.style import STYLE
+from physai.sdk.pages.svg import WIDTH, Axis, PlotInterval, chart, intervals, line, rectangle, text, ticks
 from physai.sdk.stats.statistics import clopper_pearson
 from physai.twin.closed_loop.closed_loop import ClosedLoopResult
 from physai.twin.closed_loop.compare import MARGIN
 from physai.twin.model.closed_loop_evidence import POWER, TRAJECTORIES, ClosedLoopVerdict
-from physai.twin.pages.style import STYLE
-from physai.twin.pages.svg import WIDTH, Axis, PlotInterval, chart, intervals, line, rectangle, text, ticks
 
 Array = npt.NDArray[np.float64]
 

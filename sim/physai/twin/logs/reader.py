@@ -12,7 +12,7 @@ from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.parameters.arguments import several
 from physai.sdk.contract.robot import RobotSpec
 from physai.twin.logs.checks.reading import require_readable
-from physai.twin.logs.overlap import overlapping
+from physai.twin.logs.comparison.overlap import overlapping
 from physai.twin.logs.raw_log import RawLog
 from physai.twin.logs.readers import csv_file, json_file, parquet_file
 from physai.twin.logs.readers.assemble import assemble

@@ -166,3 +166,34 @@ def test_wheels_of_an_mjcf_are_noticed_and_are_no_legs(tmp_path: Path, capsys: C
 def test_bad_arguments(words: list[str], message: str, capsys: Captured) -> None:
     assert main(["robots", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+PASSIVE = """<robot name="pendubot"><link name="base"/>{links}{joints}</robot>"""
+LINK = """<link name="{0}"><inertial><origin xyz="0 0 -0.1"/><mass value="0.5"/>
+<inertia ixx="0.01" iyy="0.01" izz="0.001" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
+JOINT = """<joint name="{0}" type="revolute"><parent link="{1}"/><child link="{2}"/><axis xyz="0 1 0"/>
+<origin xyz="0 0 -0.2"/><limit lower="-3" upper="3" effort="5" velocity="10"/></joint>"""
+
+
+@pytest.mark.parametrize("servo", ["none", "effort"])
+def test_a_joint_that_is_not_asked_for_has_no_motor(tmp_path: Path, servo: str) -> None:
+    """Both joints state an effort limit; the second one is passive."""
+    urdf, folder = tmp_path / "pendubot.urdf", tmp_path / "out"
+    links = "".join(map(LINK.format, ("upper", "lower")))
+    joints = JOINT.format("shoulder", "base", "upper") + JOINT.format("elbow", "upper", "lower")
+    urdf.write_text(PASSIVE.format(links=links, joints=joints))
+    words = ["robots", "import", str(urdf), "-o", str(folder), "--drive", "shoulder", "--servo", servo]
+    assert main([*words, "--fixed-base"]) == 0
+    robot = load_robot(folder)
+    assert [str(robot.model.actuator(number).name) for number in range(robot.model.nu)] == ["shoulder"]
+    assert [joint.effort_limit > 0.0 for joint in robot.spec.joints] == [True, False]
+
+
+def test_kept_actuators_are_not_chosen_by_joint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "arm.xml"
+    file.write_text(
+        '<mujoco><worldbody><body name="a"><joint name="j" axis="0 1 0"/><geom size="0.1"/></body></worldbody>'
+        '<actuator><motor name="j" joint="j" ctrlrange="-1 1"/></actuator></mujoco>'
+    )
+    assert main(["robots", "import", str(file), "-o", str(tmp_path / "out"), "--drive", "j", "--servo", "none"]) == 2
+    assert "--servo none keeps the actuators of the file, so --drive cannot choose" in capsys.readouterr().err

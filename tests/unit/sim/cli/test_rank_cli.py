@@ -148,3 +148,15 @@ def test_missing_file_and_too_few_policies(tmp_path: Path) -> None:
     sim = written(tmp_path, "sim.csv", COUNTS.replace("c,", "d,"))
     with pytest.raises(PhysaiError, match="2 policies on the robot and 2 in simulation"):
         run(real, sim)
+
+
+def test_few_policies_are_said_to_be_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """3! = 6 orders of three; of five, chance finds the right one in 1 of 120 cases."""
+    three = written(tmp_path, "three.csv", COUNTS)
+    assert run(three, three) == 0
+    assert (
+        "3 policies: in any simulation 1 order of 6 is the robot's, so at least 5 are needed" in capsys.readouterr().out
+    )
+    assert ranked(capsys, three, three)["remark"].startswith("3 policies")
+    five = written(tmp_path, "five.csv", COUNTS + "d,3,10\ne,7,10\n")
+    assert ranked(capsys, five, five)["remark"] == ""

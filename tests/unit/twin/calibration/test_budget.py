@@ -8,8 +8,9 @@ import pytest
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.robots import Robot
+from physai.twin.calibration import calibrate
 from physai.twin.calibration.calibrate import fit_twin
-from physai.twin.calibration.fit import fit
+from physai.twin.calibration.fit import fit, friction_choice
 from physai.twin.logs import RobotLog
 from physai.twin.model.twin import Twin
 
@@ -75,17 +76,17 @@ def test_impossible_budgets_are_refused(pendulum: Robot, log: RobotLog, steps: i
 
 
 @pytest.mark.slow
-def test_the_fits_of_the_friction_models_share_the_budget_of_time(
+def test_all_fits_end_within_the_budget_of_time(
     pendulum: Robot, record: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     truth = {"hinge.friction": 0.1, "hinge.damping": 0.1, "hinge.load_friction": 0.45}
     logs = [record(pendulum, truth, seed=seed, seconds=2.0, name=f"log{seed}") for seed in range(2)]
-    # Each look at the clock takes a second, and there is one per evaluation.
+    # Each look at the clock takes a second, and there is at least one per evaluation.
     ticks = itertools.count()
-    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    for module in (fit, friction_choice, calibrate):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     stages: list[str] = []
-    fit_twin(pendulum, logs, time_budget_s=20.0, num_threads=1, report=lambda told: stages.append(told.stage))
-    compared = [stage for stage in stages if stage.startswith("friction ")]
-    # Two folds of four models, a tenth of 20 s each.
-    assert len(set(compared)) == 4
-    assert len(compared) <= 2 * 4 * 2
+    fit_twin(pendulum, logs, time_budget_s=100.0, num_threads=1, report=lambda told: stages.append(told.stage))
+    # The fit of Coulomb friction gets half of 85 s, and what follows a tenth of the rest each.
+    assert any(stage.startswith("friction ") for stage in stages)
+    assert len(stages) <= 85

@@ -1,6 +1,7 @@
 """What judges a twin works for floating bases: encoder offsets, changed twins, replayed samples, friction models."""
 
 import copy
+import math
 import pickle
 from collections.abc import Collection
 from dataclasses import replace
@@ -199,7 +200,7 @@ class TestFrictionOfJoints:
             windows=windows_of(hopper, logs, 0.25, stride_s=0.125),
             drive="command",
             budget_steps=300_000,
-            time_budget_s=1e4,
+            deadline_s=math.inf,
             num_threads=2,
             report=lambda step: None,
         )

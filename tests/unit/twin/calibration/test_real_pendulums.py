@@ -10,7 +10,7 @@ from physai.sdk.cli.main import main
 from physai.sim.robots import load_robot
 from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import read_logs
-from physai.twin.logs.trajectories import by_trajectory
+from physai.twin.logs.comparison.trajectories import by_trajectory
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 RECORDINGS = {

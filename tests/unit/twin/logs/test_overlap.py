@@ -16,7 +16,7 @@ from physai.sdk.contract.robot import RobotSpec
 from physai.sim.robots import load_robot
 from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import LogError, RobotLog, read_logs
-from physai.twin.logs.overlap import overlapping
+from physai.twin.logs.comparison.overlap import overlapping
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from tests.support.real_recordings import of_double_pendulum
 from physai.sim.robots import load_robot
 from physai.twin.calibration.calibrate import fit_twin
 from physai.twin.logs import LogError, RobotLog, read_logs
-from physai.twin.logs.same_motion import same_motion
+from physai.twin.logs.comparison.same_motion import same_motion
 
 Array = NDArray[np.float64]
 Disguise = Callable[[RobotLog], RobotLog]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from physai.twin.logs import RobotLog
+from physai.twin.logs.comparison.trajectories import by_trajectory
 from physai.twin.logs.signals.duty import duty_gain
-from physai.twin.logs.trajectories import by_trajectory
 
 
 def log(command: str, *, rate: float = 200.0, seconds: float = 4.0, kind: str = "joint_pos") -> RobotLog:

@@ -105,8 +105,16 @@ def actuate(
     model = spec.compile()
     joints = _with_efforts(_joints(model), servos.efforts, decisions)
     names = _driven(model, joints, driven, decisions)
+    if servos.keep and stated and driven is not None:
+        raise ModelError(
+            "`servo` none keeps the actuators of the file, so `drive` cannot choose its joints; leave one of them out, "
+            "or give `servo` effort for motors on these joints"
+        )
     if servos.keep:
         decisions.add("actuators", "the file's are kept, as asked", "leave out --servo none")
+        # Of a URDF, they were made from its effort limits.
+        for actuator in [one for one in spec.actuators if not stated and one.target not in names]:
+            spec.delete(actuator)
     elif servos.kp is None and _are_servos(model, names):
         decisions.add("actuators", "the file's position servos are kept", "--servo KP,KD")
     elif servos.effort:

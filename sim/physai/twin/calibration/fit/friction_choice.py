@@ -1,6 +1,7 @@
 """Choose the friction model of a twin by the error on recordings that are left out of its fits."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from physai.twin.calibration.fit.fit import Fit, FitProgress, fit, refit
 from physai.twin.calibration.fit.problem import Problem
 from physai.twin.calibration.measured import error_floors
 from physai.twin.calibration.replay.windows import Windows
-from physai.twin.logs.trajectories import by_trajectory
+from physai.twin.logs.comparison.trajectories import by_trajectory
 from physai.twin.model.credibility import ERROR_FLOOR_MAX, ERROR_SHARE
 from physai.twin.parameters.parameters import Drive, Parameter
 
@@ -49,19 +50,24 @@ class Search:
     windows: Windows
     drive: Drive
     budget_steps: int
-    time_budget_s: float
+    deadline_s: float
+    """Time of `time.monotonic` at which all fits have ended [s]."""
     num_threads: int
     report: Callable[[FitProgress], None]
 
-    def fit(self, model: str) -> Fit:
-        """Fit with a friction model."""
+    def left_s(self, share: float = 1.0) -> float:
+        """Return a share of the time until the deadline [s]."""
+        return max(0.0, share * (self.deadline_s - time.monotonic()))
+
+    def fit(self, model: str, share: float = 1.0) -> Fit:
+        """Fit with a friction model, in a share of the time that is left."""
         return fit(
             self.robot,
             self.catalogue(model),
             self.windows,
             self.drive,
             budget_steps=self.budget_steps,
-            time_budget_s=self.time_budget_s,
+            time_budget_s=self.left_s(share),
             num_threads=self.num_threads,
             report=self.report,
         )
@@ -90,10 +96,13 @@ def fit_friction(search: Search, friction: str) -> tuple[tuple[Parameter, ...], 
         raise unknown_name("friction model", friction, (AUTO, *MODELS))
     if friction != AUTO:
         return search.catalogue(friction), search.fit(friction)
-    plain, parameters = search.fit(PLAIN), search.catalogue(PLAIN)
+    # A richer model needs time, too.
+    plain, parameters = search.fit(PLAIN, 0.5), search.catalogue(PLAIN)
     reason = _enough(search, parameters, plain)
     if reason:
         return parameters, replace(plain, notes=(*plain.notes, f"friction model {PLAIN}: {reason}"))
+    if search.left_s() <= 0.0:
+        return parameters, plain
     errors = compare(search, dict(zip((p.name for p in parameters), plain.values.tolist(), strict=True)))
     chosen = simplest(errors)
     listed = ", ".join(f"{model} {error:.3g}" for model, error in errors.items())
@@ -152,6 +161,11 @@ def compare(search: Search, start: Mapping[str, float]) -> dict[str, float]:
             found = search.problem(model, np.flatnonzero(left_out)).errors(values[None])[0]
             relative = search.windows.by_channel(found**2) / motion**2
             squared[model].append(float(np.nan_to_num(relative, nan=100.0**2).mean()))
+        # Coulomb friction that is not worse where the first part is left out needs no further comparison, unless the
+        # others constrain nothing: then all err alike.
+        first = [errors[0] for errors in squared.values()]
+        if len(squared[PLAIN]) == 1 < len(set(first)) and squared[PLAIN][0] <= MARGIN**2 * min(first):
+            break
     return {model: math.sqrt(sum(errors) / len(errors)) for model, errors in squared.items()}
 
 
@@ -164,7 +178,7 @@ def _fit_without(search: Search, model: str, left_out: npt.NDArray[np.bool_], st
         problem,
         values,
         budget_steps=budget,
-        time_budget_s=BUDGET_SHARE * search.time_budget_s,
+        time_budget_s=search.left_s(BUDGET_SHARE),
         report=search.report,
     )
 

@@ -318,7 +318,8 @@ def _command_kind(
             if joint.effort_limit > 0.0 and part.joint_effort is None:
                 raise LogError(
                     f"{table.source}: no joint has a command column; a replay needs the commands, or the measured "
-                    f"efforts of all driven joints, and {joint.name} has none"
+                    f"efforts of all driven joints, and {joint.name} has none; if {joint.name} is passive, import the "
+                    "robot without a motor there: physai robots import FILE --drive JOINT,…"
                 )
         return column_map.command_kind or "joint_effort"
     if column_map.command_kind is None:

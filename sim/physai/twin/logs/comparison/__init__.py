@@ -1,0 +1,1 @@
+"""Recordings that are copies of each other, or show one motion or trajectory."""
