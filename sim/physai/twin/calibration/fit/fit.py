@@ -11,7 +11,9 @@ import numpy.typing as npt
 from physai.sim.robots import Robot
 from physai.twin.calibration.fit.identifiability import Indices, covariance, identified
 from physai.twin.calibration.fit.problem import Evaluation, Problem
+from physai.twin.calibration.measured import error_floors
 from physai.twin.calibration.replay.windows import Windows
+from physai.twin.model.credibility import FLOOR_STDS
 from physai.twin.parameters.parameters import Drive, Parameter
 
 Array = npt.NDArray[np.float64]
@@ -165,11 +167,18 @@ def fit(
     return Fit(
         values=values,
         chosen=monitor.chosen,
-        covariance=covariance(whole.linearise(values), monitor.chosen),
+        covariance=covariance(whole.linearise(values), monitor.chosen, _misfit(whole)),
         notes=tuple(notes),
         windows=len(kept),
         history=tuple(monitor.history),
     )
+
+
+def _misfit(problem: Problem) -> float:
+    """Return the share of the errors' variance, without start states, that noise of the sensors does not explain."""
+    noise = np.array(error_floors(problem.windows.logs)) / FLOOR_STDS
+    explained = noise**2 / problem.windows.by_channel(problem.spread**2)
+    return float(np.clip(1.0 - explained, 0.0, 1.0).mean())
 
 
 def refit(
