@@ -53,6 +53,11 @@ ENTRIES = {
         "steps over the wire compared with steps in process, and round-trip time", "benchmarks.service.service"
     ),
     "twins": _entry("right twins that are accepted, and wrong ones that are blocked", "benchmarks.twins"),
+    "coverage": _entry(
+        "how often 95 % intervals contain the hidden values of arms, with and without effects that models lack",
+        "benchmarks.coverage",
+    ),
+    "calibrate": _entry("time to calibrate the double pendulum of PHYSAI_DATA", "benchmarks.calibrate"),
     "flash": _entry(
         "time and bytes to install a bundle, and to flash it over ssh compared with scp", "benchmarks.robot.flash"
     ),

@@ -8,11 +8,13 @@ import copy
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mujoco
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sim.robots import Robot, load_robot
@@ -22,7 +24,7 @@ from physai.twin.calibration.replay.replay import WINDOW_S, replay
 from physai.twin.calibration.stand_in.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.twin.claims.claims import contradiction
 from physai.twin.logs import LogError, RobotLog, read_logs
-from physai.twin.model.credibility import MIN_WINDOW_S
+from physai.twin.model.credibility import MIN_WINDOW_S, lag_doubt
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import Credibility
 from physai.twin.parameters.models import calibration_model
@@ -51,7 +53,7 @@ class Trial:
 
 def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Fits twins of random robots, and judges each of them and its wrong variants."""
-    accepted = blocked = total = 0
+    accepted = blocked = total = untested = copies = 0
     count = QUICK_ROBOTS if options.quick else ROBOTS
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(count):
@@ -63,6 +65,8 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
             accepted += right.holds
             escaped = [name for name, holds in wrong_twins(trial) if holds]
             wrong = sum(1 for _ in WRONG)
+            untested += states_an_untested_lag(trial, seed, Path(folder))
+            copies += sum("copies" in name for name in escaped)
             blocked, total = blocked + wrong - len(escaped), total + wrong
             report(
                 f"robot {seed}: {'accepted' if right.holds else '; '.join(right.reasons)}; {wrong - len(escaped)} of "
@@ -75,6 +79,8 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         BenchmarkResult(name="right_total", unit="1", runs=(float(count),)),
         BenchmarkResult(name="wrong_blocked", unit="1", runs=(float(blocked),)),
         BenchmarkResult(name="wrong_total", unit="1", runs=(float(total),)),
+        BenchmarkResult(name="untested_credible", unit="1", runs=(float(untested),)),
+        BenchmarkResult(name="copies_accepted", unit="1", runs=(float(copies),)),
     ]
 
 
@@ -189,13 +195,54 @@ def lagging(trial: Trial, lag_s: float) -> Twin:
     return replace(trial.twin, timing=timing)
 
 
-def copied(trial: Trial) -> Twin | None:
+def sampled(log: RobotLog, rate_hz: float) -> RobotLog:
+    """Return a recording sampled anew."""
+    moments = np.arange(0.0, float(log.time[-1]), 1.0 / rate_hz)
+
+    def there(values: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
+        if values is None:
+            return None
+        columns: list[npt.NDArray[np.float64]] = [np.interp(moments, log.time, one) for one in values.T]
+        return np.stack(columns, axis=1)
+
+    series = {name: there(getattr(log, name)) for name in ("joint_pos", "joint_vel", "joint_effort", "command")}
+    return replace(log, time=moments, **series)
+
+
+def noisier(log: RobotLog) -> RobotLog:
+    """Return a recording with noise of 0.1 mrad."""
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(log.joint_pos.shape)
+    return replace(log, joint_pos=log.joint_pos + noise)
+
+
+DISGUISES: dict[str, Callable[[RobotLog], RobotLog]] = {
+    "noise": noisier,
+    "400 Hz": lambda log: sampled(log, 400.0),
+    "another zero": lambda log: replace(log, joint_pos=log.joint_pos + 4e-3 / 3.0),
+}
+
+
+def copied(trial: Trial, disguise: Callable[[RobotLog], RobotLog] = lambda log: log) -> Twin | None:
     """Return a twin whose held-out recordings are the fitted ones by other names; None if that is refused."""
-    copies = [replace(log, name=f"copy of {log.name}", sha256=log.sha256[::-1]) for log in trial.train]
+    copies = [replace(disguise(log), name=f"copy of {log.name}", sha256=log.sha256[::-1]) for log in trial.train]
     try:
         return fit_twin(trial.robot, trial.train, copies, budget_steps=BUDGET_STEPS).twin
     except LogError:
         return None
+
+
+def states_an_untested_lag(trial: Trial, seed: int, folder: Path) -> bool:
+    """Whether a twin is credible and certain of its lag, although its held-out recordings show none."""
+    place = folder / f"smooth{seed}"
+    place.mkdir()
+    write_columns(trial.robot, place)
+    truth = stand_in(trial.robot, seed)
+    for number in range(HELD_OUT):
+        made = excite(truth, duration_s=DURATION_S, rate_hz=RATE_HZ, seed=100 + number)
+        write_recording(made, trial.robot, place / f"{number:02d}.csv")
+    smooth = read_logs(sorted(place.glob("*.csv")), trial.robot.spec)
+    twin = fit_twin(trial.robot, trial.train, smooth, budget_steps=BUDGET_STEPS).twin
+    return twin.credible().holds and lag_doubt(twin) == (0.0, 0.0)
 
 
 def one_held_out(trial: Trial) -> Twin:
@@ -225,6 +272,7 @@ WRONG: dict[str, Callable[[Trial], Twin | None]] = {
     "lag +12 ms": lambda trial: lagging(trial, true_lag(trial) + LAG_S),
     "held-out copies of fitted recordings": copied,
     "one held-out recording": one_held_out,
+    **{f"held-out copies, {how}": partial(copied, disguise=disguise) for how, disguise in DISGUISES.items()},
 }
 """What each wrong twin has wrong, and how to make it; None if making it is refused."""
 

@@ -1,6 +1,5 @@
 """Split recordings into those that are fitted and those that are held out, with every kind of evidence in both."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ HELD_OUT_SHARE = 0.4
 STILL_RANGE = 0.01
 """Range of motion below which a robot counts as at rest [rad or m]."""
 SHOWN = 0.5
-"""A recording shows a range if it reaches this share of the greatest value in any of them."""
+"""Recordings show a range if one of them reaches this share of the greatest value in any."""
 TOP = 0.99
 """Quantile of speeds and efforts that counts as the greatest: single samples may be faults."""
 SPEED_S = 0.02
@@ -38,9 +37,9 @@ def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple
 def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
     """Split recordings into training and held-out ones, each in the given order.
 
-    Of all splits that hold out `HELD_OUT_SHARE`, it is one with the most kinds of evidence in both parts, see
-    `evidence`; what a single recording shows is fitted. Among equals, the seed decides. Recordings of one trajectory
-    or motion stay together, unless that would hold out more than half of all recordings.
+    Of all splits that hold out `HELD_OUT_SHARE`, it is the one with the most evidence in both parts, see `evidence`;
+    what a single recording shows is fitted. Among equals, the seed decides. Recordings of one trajectory or motion stay
+    together, unless that would hold out more than half of all recordings.
     """
     if len(logs) < 2:
         return tuple(logs), ()
@@ -48,13 +47,15 @@ def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...
     groups = _joined(by_trajectory(logs), logs)
     if all(len(logs) < 2 * len(group) for group in groups):
         groups = tuple((number,) for number in range(len(logs)))
-    shown = evidence(logs)
-    best, most = frozenset[int](), -1
+    shown = np.array(list(evidence(logs).values()))
+    best, most = frozenset[int](), -1.0
     for held in _splits(groups, len(logs), seed):
-        fitted = frozenset[str]().union(*(shown[number] for number in range(len(logs)) if number not in held))
-        tested = frozenset[str]().union(*(shown[number] for number in held))
-        # What was not fitted cannot be tested, so a kind in the held-out part alone counts as nothing.
-        found = len(fitted) + len(fitted & tested)
+        places = np.isin(np.arange(len(logs)), list(held))
+        if places.all():
+            continue
+        fitted, tested = shown[:, ~places].max(axis=1), shown[:, places].max(axis=1)
+        # What was not fitted cannot be tested.
+        found = round(float((fitted + np.minimum(fitted, tested)).sum()), 6)
         if found > most:
             best, most = held, found
     train = tuple(log for number, log in enumerate(logs) if number not in best)
@@ -85,20 +86,23 @@ def _splits(groups: Sequence[Sequence[int]], total: int, seed: int) -> Iterator[
         yield frozenset(held)
 
 
-def evidence(logs: Sequence[RobotLog]) -> tuple[frozenset[str], ...]:
-    """Return what each recording shows, in words: lags, and ranges of positions, speeds and efforts."""
-    shown: list[set[str]] = [set() for _ in logs]
-    for found, log in zip(shown, logs, strict=True):
-        lags = command_lag(log) if log.command_kind == "joint_effort" else ()
-        known = zip(log.joint_names, lags, strict=False)
-        found.update(f"the lag of {joint}" for joint, lag in known if lag is not None and lag.identified)
+def evidence(logs: Sequence[RobotLog]) -> dict[str, Array]:
+    """Return what recordings show, in words, with the share of the most that each of them shows, shape (L,).
+
+    Lags are shown or not; of each joint's motion, speed and effort, it is the size relative to the greatest one.
+    """
+    shown: dict[str, Array] = {}
+    lags = [command_lag(log) if log.command_kind == "joint_effort" else () for log in logs]
+    for joint, name in enumerate(logs[0].joint_names):
+        known = [len(each) > joint and (lag := each[joint]) is not None and lag.identified for each in lags]
+        if any(known):
+            shown[f"the lag of {name}"] = np.array(known, np.float64)
     for what, sizes in _ranges(logs).items():
-        most = sizes.max(axis=0)
-        for found, size in zip(shown, sizes, strict=True):
-            enough = (most > 0.0) & (size >= SHOWN * most)
-            names = itertools.compress(logs[0].joint_names, enough.tolist())
-            found.update(f"the {what} of {joint}" for joint in names)
-    return tuple(frozenset(found) for found in shown)
+        for name, size in zip(logs[0].joint_names, sizes.T, strict=True):
+            if size.max() > 0.0:
+                shown[f"the {what} of {name}"] = size / size.max()
+    # A free body has no joints, and one throw shows as much as another.
+    return shown or {"motion": np.ones(len(logs))}
 
 
 def _ranges(logs: Sequence[RobotLog]) -> dict[str, Array]:
@@ -126,6 +130,9 @@ def untested(train: Sequence[RobotLog], held_out: Sequence[RobotLog]) -> tuple[s
     """Return what fitted recordings show and no held-out one does, ascending; nothing without held-out recordings."""
     if not train or not held_out:
         return ()
-    shown = evidence((*train, *held_out))
-    fitted = frozenset[str]().union(*shown[: len(train)])
-    return tuple(sorted(fitted - frozenset[str]().union(*shown[len(train) :])))
+    found: list[str] = []
+    for name, shares in evidence((*train, *held_out)).items():
+        fitted, tested = shares[: len(train)].max(), shares[len(train) :].max()
+        if fitted >= SHOWN > tested:
+            found.append(name)
+    return tuple(sorted(found))

@@ -25,4 +25,6 @@ def test_the_right_twin_is_accepted_and_the_wrong_ones_are_blocked() -> None:
         "right_total": (1.0,),
         "wrong_blocked": (float(len(bench.WRONG)),),
         "wrong_total": (float(len(bench.WRONG)),),
+        "untested_credible": (0.0,),
+        "copies_accepted": (0.0,),
     }, told

@@ -63,6 +63,8 @@ class StandIn:
     """Hidden values by parameter name, in the parameters' units."""
     delay_s: float
     seed: int
+    unmodelled: Callable[[Array, Array], Array] | None = None
+    """Efforts that no model knows, of positions and speeds, shape (J,) each; None for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +263,8 @@ def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float]
             sent = command[max(0, (sample * every + part - lag) // every)]
             for number, actuator in driven:
                 data.ctrl[actuator] = sent[number]
+            if robot.unmodelled is not None:
+                data.qfrc_applied[dofs] = robot.unmodelled(data.qpos[qpos], data.qvel[dofs])
             mujoco.mj_step(model, data)
         if sample % 256 == 0:
             tell(sample / len(command))
