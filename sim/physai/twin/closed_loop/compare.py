@@ -172,8 +172,14 @@ def _outputs(sets: _Sets, tests: Sequence[ClosedLoopTest], sizes: Sequence[Array
     apart = np.stack([centred(sets.means(values)) for values in sizes])
     scale = np.sqrt((apart[:, 1:] ** 2).mean(axis=1)) if draws > 1 else np.ones(len(apart))
     statistics = (apart / np.maximum(scale, np.finfo(np.float64).tiny)[:, None]).max(axis=0)
-    shares = [test.difference / max(abs(test.real), np.finfo(np.float64).tiny) for test in tests]
-    found = [None if test.detectable is None else test.detectable / max(abs(test.real), 1e-300) for test in tests]
+    # A joint that hardly moves, or is hardly commanded, has no size of its own.
+    kinds = [test.name.partition(" ")[0] for test in tests]
+    largest = {kind: max(test.real for test, own in zip(tests, kinds, strict=True) if own == kind) for kind in kinds}
+    units = [max(test.real, MARGIN * largest[kind], 1e-9) for test, kind in zip(tests, kinds, strict=True)]
+    shares = [test.difference / unit for test, unit in zip(tests, units, strict=True)]
+    found = [
+        None if test.detectable is None else test.detectable / unit for test, unit in zip(tests, units, strict=True)
+    ]
     known = [share for share in found if share is not None]
     return ClosedLoopTest(
         name=OUTPUTS,

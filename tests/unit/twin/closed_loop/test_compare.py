@@ -1,5 +1,7 @@
 """Comparison of runs made by hand: what differs is found, what is negligible is not held against a twin."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -113,3 +115,20 @@ def test_fewest_runs_that_decide_on_success(runs: int, rate: float) -> None:
     assert enough is not None
     assert enough <= RATE_NEEDED
     assert fewer is None or fewer > RATE_NEEDED
+
+
+def test_all_speeds_and_commands_decide_together(task: Task) -> None:
+    """Commands a third as large as the recorded ones contradict a twin that succeeds as often and moves alike."""
+    real, twin = moving(STARTS, seed=1), moving(DRAWS * STARTS, seed=2)
+    weak = outcome(task, replace(twin, command=twin.command / 3.0), real)
+    assert {result_of(weak, name).verdict for name in ("success", "time", "trajectories")} == {"reproduced"}
+    found = result_of(weak, "speeds and commands")
+    assert found.verdict == "contradicted"
+    assert found.difference == pytest.approx(-2.0 / 3.0, abs=0.02)
+    assert result_of(outcome(task, twin, real), "speeds and commands").verdict == "reproduced"
+
+
+def test_a_joint_that_is_never_commanded_decides_nothing(task: Task) -> None:
+    real, twin = moving(STARTS, seed=1), moving(DRAWS * STARTS, seed=2)
+    idle = outcome(task, replace(twin, command=0.0 * twin.command), replace(real, command=0.0 * real.command))
+    assert result_of(idle, "speeds and commands").verdict == "reproduced"
