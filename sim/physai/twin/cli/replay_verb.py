@@ -74,8 +74,10 @@ def _against(name: str, score: ReplayScore, other_name: str, other: ReplayScore)
 def _text(name: str, score: ReplayScore) -> str:
     windows = score.windows
     rows = [
-        (joint, f"{error.value:.4f}", f"{error.lo:.4f} to {error.hi:.4f}", f"{moved:.3g}")
-        for joint, error, moved in zip(score.joint_names, score.rmse, windows.motion(), strict=True)
+        (joint, f"{error.value:.4f}", f"{error.lo:.4f} to {error.hi:.4f}", f"{plain:.4f}", f"{moved:.3g}")
+        for joint, error, plain, moved in zip(
+            score.joint_names, score.rmse, score.rmse_at_zero, windows.motion(), strict=True
+        )
     ]
     per_log = [(log, *(f"{x:.4f}" for x in errors)) for log, errors in score.per_log().items()]
     encoders = score.windows.logs[0].joint_names
@@ -84,7 +86,7 @@ def _text(name: str, score: ReplayScore) -> str:
         [
             f"{name}: {len(windows)} windows of {windows.window_s:g} s from {len(windows.logs)} recordings, open loop "
             "from measured states; root mean square [rad or m]",
-            table(("joint", "error", "95 % interval", "motion"), rows),
+            table(("joint", "error", "95 % interval", "at offset 0", "motion"), rows),
             "",
             table(("recording", *score.joint_names), per_log),
             *offsets,

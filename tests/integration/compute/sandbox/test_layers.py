@@ -54,7 +54,7 @@ def test_without_user_namespaces(mine: Path) -> None:
     within = (unshare, "-Ur", "sh", "-c", limit, "sh")
     said = use(USE, mine, within=within)
     assert "mine.py: the sandbox lacks namespaces here (namespaces: No space left on device)" in said
-    assert "accept that with --reward-without namespaces" in said
+    assert "accept that with `reward_without` namespaces" in said
     assert use(USE, mine, "landlock", within=within) == said
     assert use(USE, mine, "namespaces", within=within) == "scored [2.0, 2.0] ['namespaces']"
 

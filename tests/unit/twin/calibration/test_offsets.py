@@ -47,6 +47,9 @@ def test_each_recordings_offset_is_found_under_the_right_model(
     right = record(pendulum, NOMINAL, seed=0, seconds=6.0)
     without = replay(calibration_model(pendulum), pendulum, [right], num_threads=1).rmse[0].value
     assert found.per_log()["log0"][0] == pytest.approx(without, rel=0.1)
+    # Without the offsets, gravity pulls from 40 mrad away.
+    assert found.rmse_at_zero[0] > 1.5 * found.rmse[0].value
+    assert score_record(found)["rmse_at_zero"] == {"hinge": float(found.rmse_at_zero[0])}
     scored = score_record(found)["joint_pos_offset"]
     assert scored["log0"]["hinge"]["value"] == float(found.offsets[0, 0])
 

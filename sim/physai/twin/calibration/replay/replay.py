@@ -59,6 +59,8 @@ class ReplayScore:
     """Standard deviation of the offsets given the model, shape (R, J)."""
     effects: RandomEffects
     """What start states and offsets explain of the errors."""
+    rmse_at_zero: Array
+    """Root mean square error per joint with the recordings' own zeros, offsets of 0 [rad or m], shape (S,)."""
 
     @property
     def rmse(self) -> tuple[Interval, ...]:
@@ -132,6 +134,7 @@ def score_record(score: ReplayScore) -> dict[str, Any]:
             name: {"value": error.value, "lo": error.lo, "hi": error.hi}
             for name, error in zip(names, score.rmse, strict=True)
         },
+        "rmse_at_zero": dict(zip(names, score.rmse_at_zero.tolist(), strict=True)),
         "motion": dict(zip(names, (float(x) for x in score.windows.motion()), strict=True)),
         "logs": {
             log: dict(zip(names, (float(x) for x in errors), strict=True)) for log, errors in score.per_log().items()
@@ -259,13 +262,20 @@ def score_windows(
     effects = RandomEffects(errors_of, windows.subset(chosen)) if like is None else like.effects.of_errors(errors_of)
     by_half = effects.estimate(effects.grouped(half[chosen], 2 * len(windows.logs)))
     scored = replace(windows, offset=by_half[half ^ 1])
+
+    def squared_errors(positions: Array) -> Array:
+        error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
+        # Clipped, so that a world on the way to divergence cannot outweigh all others.
+        return windows.by_channel((np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1))
+
     positions = positions_of(scored)
-    error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
-    # Clipped, so that a world on the way to divergence cannot outweigh all others.
-    squared = (np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1)
+    squared = squared_errors(positions)
+    # Of a similar model, nothing asks for it.
+    plain = squared_errors(positions_of(windows)) if like is None and scored.offset.any() else squared
     offsets, std = effects.estimate(), OFFSET_STD * effects.offsets.std
     names = channel_names(robot.spec.joint_names, windows.base is not None)
-    return ReplayScore(scored, names, windows.by_channel(squared), seed, positions, offsets, std, effects)
+    at_zero = np.sqrt(plain.mean(axis=0))
+    return ReplayScore(scored, names, squared, seed, positions, offsets, std, effects, at_zero)
 
 
 def _halves(windows: Windows) -> npt.NDArray[np.int64]:
