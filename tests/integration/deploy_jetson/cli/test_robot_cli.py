@@ -206,7 +206,7 @@ def test_setup_and_doctor(
     ("words", "reason"),
     [
         (("setup", "--robot", "a b"), "robot: String should match"),
-        (("setup", "--robot", ROBOT, "--health-window-s", "-1"), "window_s"),
+        (("setup", "--robot", ROBOT, "--health-window-s", "-1"), "--health-window-s: Input should be greater than 0"),
         (("install", "/nowhere/at/all"), "cannot be read"),
         (("install", "--recipe", "/nowhere/at/all"), "cannot be read"),
         (("install",), "name one source: a bundle file, or --recipe FILE"),
