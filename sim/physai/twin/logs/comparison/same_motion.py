@@ -161,8 +161,6 @@ def _turning_points(path: Array, least: float) -> Array:
 
 def _common_share(one: _Motion, other: _Motion, shift_s: float) -> float:
     """Share of the shorter recording's time in which the motion is the same after a shift, refined here."""
-    from scipy.ndimage import uniform_filter1d
-
     for _ in range(3):
         first, second = _overlap(one, other, shift_s)
         if len(first) < MIN_COMMON_S / GRID_S:
@@ -179,8 +177,7 @@ def _common_share(one: _Motion, other: _Motion, shift_s: float) -> float:
     tolerance = NOISE_STDS * np.hypot(one.noise, other.noise) + MOTION_SHARE * one.size.max()
     apart = second - first
     same = (np.abs(apart - np.median(apart, axis=0)) <= tolerance).all(axis=1)
-    span = round(SPAN_S / GRID_S)
-    same &= uniform_filter1d(same.astype(np.float64), span) >= DENSE
+    same &= _averaged(same[:, None].astype(np.float64))[:, 0] >= DENSE
     if _driven_apart(one, other, shift_s, same):
         return 0.0
     common_s = float((same & _moving(first, one)).sum()) * GRID_S
@@ -190,14 +187,19 @@ def _common_share(one: _Motion, other: _Motion, shift_s: float) -> float:
 
 def _driven_apart(one: _Motion, other: _Motion, shift_s: float, same: npt.NDArray[np.bool_]) -> bool:
     """Whether other commands and other efforts make the same motion, over times in which noise averages out."""
-    from scipy.ndimage import uniform_filter1d
-
     different: list[bool] = []
     for first, second in zip(one.drives, other.drives, strict=False) if same.any() else ():
         here, there = _overlap(replace(one, path=first), replace(other, path=second), shift_s)
-        apart = uniform_filter1d(there - here, round(SPAN_S / GRID_S), axis=0)[same]
+        apart = _averaged(there - here)[same]
         different.append(bool((apart**2).mean() > DRIVES_APART**2 * (here[same] ** 2).mean()))
     return bool(different) and all(different)
+
+
+def _averaged(values: Array) -> Array:
+    """Running mean over `SPAN_S`."""
+    from scipy import ndimage  # pyright: ignore[reportMissingTypeStubs]
+
+    return np.asarray(ndimage.uniform_filter1d(values, round(SPAN_S / GRID_S), axis=0), np.float64)
 
 
 def _moving(path: Array, motion: _Motion) -> npt.NDArray[np.bool_]:
