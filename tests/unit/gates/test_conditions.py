@@ -10,6 +10,7 @@ from physai.sim.robots.payload import moving_mass, payload_body
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Push, Task
 from physai.twin.model.conditions import conditions, late_periods, task_under
+from physai.twin.model.credibility import LAG_DOUBT_S, lag_doubt
 from physai.twin.model.twin import Twin, nominal_twin
 from physai.twin.model.twin_file import Alternative, Interval, SensorNoise, Timing
 
@@ -120,3 +121,13 @@ def test_conditions_know_their_fields_by_name(task: Task, credible_twin: Twin) -
     record = conditions(task, credible_twin, doubtful_lags=False)["measured"].as_json()
     assert record["name"] == "measured"
     assert np.isclose(float(record["lag_upper_s"]), 0.02)
+
+
+def test_a_lag_of_efforts_does_not_test_the_delay_of_a_servo(credible_twin: Twin) -> None:
+    """A twin file that states one, of which its replays from targets say nothing, has not tested its delay."""
+    assert credible_twin.residuals is not None
+    alike = Interval(value=1.0, lo=0.9, hi=1.1)
+    delays = tuple(Alternative(name=f"command delay {late} ms", ratio=alike) for late in ("0.0", "6.0"))
+    shown = {"command_lag": Interval(value=0.0, lo=0.0, hi=0.0), "alternatives": delays}
+    twin = replace(credible_twin, residuals=credible_twin.residuals.model_copy(update=shown))
+    assert lag_doubt(twin) == (np.inf, LAG_DOUBT_S)

@@ -15,6 +15,7 @@ from physai.gates.checks.non_inferiority import NonInferiorityGate
 from physai.gates.checks.robustness import RobustnessGate
 from physai.gates.checks.safety import SafetyGate, episodes_needed
 from physai.gates.checks.success import SuccessGate
+from physai.gates.checks.success import tested_lag as lag_that_is_tested
 from physai.gates.execution.subject import QUANTISED_FILE
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.twin.model.twin import Twin
@@ -69,6 +70,16 @@ def test_failures_with_a_lag_that_nothing_tests_are_inconclusive(
             assert (finding.outcome, finding.cause) == (VerdictOutcome.INCONCLUSIVE, Cause.TWIN), lag_s
             assert "no held-out recording tells them apart" in finding.message
             assert "commands that change in steps" in finding.next_step
+
+
+def test_twice_a_short_lag_that_nothing_tests_is_twice_the_stated_one(bench: Any, write_policy: Writer) -> None:
+    """10 ms, up to 12 more: the conditions `measured` and `twice` have the same delay, and differ in what is tested."""
+    bench.twin = replace(bench.twin, timing=Timing(command_lag_mean_s=0.01, command_lag_p99_s=0.01))
+    context = bench.context(write_policy())
+    played = [context.conditions[name] for name in ("measured", "twice")]
+    assert [one.lag_upper_s for one in played] == pytest.approx([0.022, 0.022])
+    assert [lag_that_is_tested(context, one)["lag_upper_s"] for one in played] == pytest.approx([0.01, 0.02])
+    assert lag_that_is_tested(context, replace(played[0], name="falsification"))["lag_upper_s"] == pytest.approx(0.01)
 
 
 def with_friction(twin: Twin, *, identified: bool, value: float = 0.2) -> Twin:
@@ -128,7 +139,10 @@ def test_robustness_plays_every_condition(bench: Any, write_policy: Writer, find
 
 
 def test_robustness_fails_on_the_condition_that_breaks_it(bench: Any, write_policy: Writer, find: Find) -> None:
-    bench.twin = replace(bench.twin, timing=Timing(command_lag_mean_s=0.04, command_lag_p99_s=0.05))
+    # The held-out recordings show the delay, so that no other is open.
+    tested = bench.twin.residuals.model_copy(update={"command_lag": Interval(value=0.04, lo=0.03, hi=0.05)})
+    timing = Timing(command_lag_mean_s=0.04, command_lag_p99_s=0.05)
+    bench.twin = replace(bench.twin, timing=timing, residuals=tested)
     context = bench.context(write_policy(stiffness=400.0, damping=60.0))
     finding = find(RobustnessGate(), context)
     assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TIMING)

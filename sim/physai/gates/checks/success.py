@@ -115,12 +115,15 @@ def explain(
         finding.next_step = more_episodes(run.test)
         return
     cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
+    # The first batch may be one without a failure.
+    parts = zip(run.batches, run.played, strict=True)
+    batch, played = next(part for part in parts if (~part[1].success | part[1].violated).any())
     if suspected:
-        cause, reason = yield from attribute(context, run.batches[0], run.played[0])
+        cause, reason = yield from attribute(context, batch, played)
     next_step = NEXT_STEP[cause]
     if cause in (Cause.POLICY, Cause.TIMING):
-        lag = yield from untested_lag(context, run.batches[0], run.played[0])
-        hangs = lag or (yield from unconstrained(context, run.batches[0], run.played[0]))
+        lag = yield from untested_lag(context, batch, played)
+        hangs = lag or (yield from unconstrained(context, batch, played))
         if hangs:
             cause, reason, next_step = Cause.TWIN, hangs, RECORD_LAG if lag else NEXT_STEP[Cause.TWIN]
             # The recordings allow robots on which the policy succeeds, and do not say which of them this one is.
@@ -172,12 +175,15 @@ def untested_lag(
 ) -> Generator[Sequence[Batch], list[BatchResult], str]:
     """Return why the failures of a batch hang on a lag that the held-out recordings do not test; empty if they do not.
 
-    The failed episodes are played again with the lag that the twin states, and with none.
+    The failed episodes are played again with the lag that the twin states, and with the shortest one that is open.
     """
     drawn, stated = batch.condition, replace(batch.condition, **tested_lag(context, batch.condition))
     others = [] if stated == drawn else [stated]
-    if lag_doubt(context.subject.twin)[0] and not context.conditions["calibrated"].lag_lower_s:
-        others.append(replace(stated, lag_lower_s=0.0, lag_upper_s=0.0))
+    if lag_doubt(context.subject.twin)[0]:
+        # Twice as long where the condition's is.
+        scale = stated.lag_upper_s / (context.tested_conditions["measured"].lag_upper_s or 1.0)
+        least_s = scale * context.conditions["calibrated"].lag_lower_s
+        others.append(replace(stated, lag_lower_s=least_s, lag_upper_s=least_s))
     if not others:
         return ""
     failed = ~played.success | played.violated
@@ -197,8 +203,9 @@ def untested_lag(
 
 def tested_lag(context: Context, condition: Condition) -> dict[str, float]:
     """Return the ends of a condition's delay without those that the held-out recordings do not test, by field."""
-    same = next((name for name, one in context.conditions.items() if _lag(one) == _lag(condition)), condition.name)
-    return _lag(context.tested_conditions.get(same, condition))
+    # Falsification plays under `measured` by another name.
+    name = condition.name if condition.name in context.tested_conditions else "measured"
+    return _lag(context.tested_conditions[name])
 
 
 def _lag(condition: Condition) -> dict[str, float]:

@@ -39,6 +39,9 @@ RATE_NEEDED = 0.5
 OUTPUTS_NEEDED = 0.5
 """The test of speeds and commands counts as powerful where it would have found this difference, relative to the
 recorded value: a controller that balances commands little and irregularly."""
+OUTPUT_FLOOR, OUTPUT_LEAST, OUTPUT_MOST = 0.1, 1e-9, 1e6
+"""Least recorded value to which a speed's or a command's difference is relative, as a share of the greatest speed or
+command: noise of a joint at rest does not count. Where all are 0 throughout, the least one, and the greatest result."""
 MOTION_FLOOR = 0.1
 """Least motion by which trajectories are scaled [rad or m], so that noise of a joint at rest does not count."""
 PERIODS_FLOOR = 2.0
@@ -168,28 +171,31 @@ def _outputs(sets: _Sets, tests: Sequence[ClosedLoopTest], sizes: Sequence[Array
         tests: of each output alone.
         sizes: root mean squares of each, shape (R,).
     """
-    draws = len(sets.known) - 1
-    apart = np.stack([centred(sets.means(values)) for values in sizes])
+    draws, means = len(sets.known) - 1, np.stack([sets.means(values) for values in sizes])
+    apart = np.stack([centred(each) for each in means])
     scale = np.sqrt((apart[:, 1:] ** 2).mean(axis=1)) if draws > 1 else np.ones(len(apart))
-    statistics = (apart / np.maximum(scale, np.finfo(np.float64).tiny)[:, None]).max(axis=0)
-    # A joint that hardly moves, or is hardly commanded, has no size of its own.
-    kinds = [test.name.partition(" ")[0] for test in tests]
-    largest = {kind: max(test.real for test, own in zip(tests, kinds, strict=True) if own == kind) for kind in kinds}
-    units = [max(test.real, MARGIN * largest[kind], 1e-9) for test, kind in zip(tests, kinds, strict=True)]
-    shares = [test.difference / unit for test, unit in zip(tests, units, strict=True)]
-    found = [
-        None if test.detectable is None else test.detectable / unit for test, unit in zip(tests, units, strict=True)
-    ]
-    known = [share for share in found if share is not None]
+    scale = np.maximum(scale, np.finfo(np.float64).tiny)
+    statistics = (apart / scale[:, None]).max(axis=0)
+    most = {test.unit: max(one.real for one in tests if one.unit == test.unit) for test in tests}
+    recorded = [max(test.real, OUTPUT_FLOOR * most[test.unit], OUTPUT_LEAST) for test in tests]
+    shares = np.clip(
+        [test.difference / real for test, real in zip(tests, recorded, strict=True)], -OUTPUT_MOST, OUTPUT_MOST
+    )
+    # Only one that is relevant contradicts: a negligible difference may be significant, and another one chance.
+    relevant = np.abs(shares) > MARGIN
+    if relevant.any():
+        statistics[0] = (apart[:, 0] / scale)[relevant].max()
+    each = [_detectable_mean(row, statistics[1:]) for row in means[:, 1:] / scale[:, None]]
+    known = [shift * size / real for shift, size, real in zip(each, scale, recorded, strict=True) if shift is not None]
     return ClosedLoopTest(
         name=OUTPUTS,
         unit="of the recorded",
         real=0.0,
         twin=None if draws < 2 else float(statistics[0]),
-        difference=max(shares, key=abs),
+        difference=max(shares.tolist(), key=abs),
         p_value=rank_p_value(statistics) if draws > 1 else 1.0,
         margin=MARGIN,
-        detectable=max(known) if len(known) == len(found) else None,
+        detectable=min(OUTPUT_MOST, max(known)) if len(known) == len(each) else None,
         needed=OUTPUTS_NEEDED,
     )
 

@@ -201,12 +201,14 @@ def lag_doubt(twin: TwinRecord) -> tuple[float, float]:
     A lag that they identify is tested. So is one where replays with another, `LAG_SHIFTS_S` earlier or later, or with
     none, err significantly more. Twins without residuals were not calibrated and state no lag.
     """
-    if twin.residuals is None or twin.residuals.command_lag is not None:
+    if twin.residuals is None:
         return 0.0, 0.0
     delay = next((parameter.value for parameter in twin.parameters if parameter.name == DELAY), 0.0)
     compared = {one.name: one.ratio for one in twin.residuals.alternatives}
-    # A servo's lag is the delay of its targets, which is part of every replay.
+    # A servo's lag is the delay of its targets, which is part of every replay; no lag of efforts tests it.
     by_delay = {name: ratio for name, ratio in compared.items() if name.startswith(DELAY_CHANGE)}
+    if twin.residuals.command_lag is not None and not by_delay:
+        return 0.0, 0.0
     if by_delay:
         lower, upper = (f"{DELAY_CHANGE} {1e3 * max(0.0, delay + shift):.1f} ms" for shift in LAG_SHIFTS_S)
         earlier, later = (ratio.lo > 1.0 for ratio in (by_delay.get(lower, NO_RATIO), by_delay.get(upper, NO_RATIO)))
@@ -227,9 +229,9 @@ def lag_doubt(twin: TwinRecord) -> tuple[float, float]:
 def _lag_summary(twin: TwinRecord) -> str:
     lag, found = twin.timing.command_lag_mean_s, None if twin.residuals is None else twin.residuals.command_lag
     delay = next((p for p in twin.parameters if p.name == DELAY and p.identified), None)
+    doubt = "" if lag_doubt(twin) == (0.0, 0.0) else f"; policies are played with {_doubted(twin)}, too"
     if lag is None and delay is not None:
-        return f"its command delay, {1e3 * delay.value:.1f} ms, was fitted, and the replays above contain it"
-    doubt = "" if lag_doubt(twin) == (0.0, 0.0) else f"; policies are played with lags of {_doubted(twin)}, too"
+        return f"its command delay, {1e3 * delay.value:.1f} ms, was fitted, and the replays above contain it{doubt}"
     if lag is None:
         return f"its command lag is not measured; the task's own delay is used{doubt}"
     if found is None and doubt:
@@ -240,11 +242,9 @@ def _lag_summary(twin: TwinRecord) -> str:
 
 
 def _doubted(twin: TwinRecord) -> str:
-    too_high, too_low = lag_doubt(twin)
-    lag = twin.timing.command_lag_mean_s or 0.0
-    ends = [f"{1e3 * max(0.0, lag - too_high):.1f}"] if too_high else []
-    ends += [f"up to {1e3 * (lag + too_low):.1f}"] if too_low else []
-    return " and ".join(ends) + " ms"
+    too_high, too_low = (1e3 * doubt_s for doubt_s in lag_doubt(twin))
+    ends = [] if not too_high else ["no lag"] if math.isinf(too_high) else [f"{too_high:.1f} ms less"]
+    return " and ".join([*ends, f"up to {too_low:.1f} ms more"] if too_low else ends)
 
 
 def _command_summary(twin: TwinRecord) -> str:

@@ -67,6 +67,27 @@ def test_a_significant_difference_below_the_margin_is_negligible(task: Task) -> 
     assert time.verdict == "reproduced"
 
 
+def test_a_command_of_0_throughout_is_compared_with_numbers(task: Task) -> None:
+    """Without anything to be relative to, any difference is a large one."""
+    real, twin = moving(STARTS, seed=1), moving(DRAWS * STARTS, seed=2)
+    real, twin = replace(real, command=0.0 * real.command), replace(twin, command=1e3 * twin.command)
+    test = result_of(outcome(task, twin, real), "speeds and commands")
+    assert np.isfinite(test.difference)
+    assert test.verdict == "contradicted"
+    silent = replace(twin, command=0.0 * twin.command)
+    assert result_of(outcome(task, silent, real), "speeds and commands").verdict == "reproduced"
+
+
+def test_a_negligible_difference_and_one_by_chance_do_not_contradict_together(task: Task) -> None:
+    """Speeds differ by 5 % without scatter; commands by about 30 %, and as much from draw to draw."""
+    real, twin = moving(STARTS, seed=1, scatter=0.01), moving(DRAWS * STARTS, seed=2, scatter=0.01)
+    factors = np.repeat(np.random.default_rng(3).uniform(0.9, 1.7, DRAWS), STARTS)[:, None, None]
+    twin = replace(twin, speed=1.05 * twin.speed, command=factors * twin.command)
+    test = result_of(outcome(task, twin, real), "speeds and commands")
+    assert abs(test.difference) > test.margin
+    assert test.verdict == "undecided"
+
+
 def test_a_twin_that_fails_is_contradicted_in_success_alone(task: Task) -> None:
     """No run of it can be compared further; that decides nothing."""
     found = outcome(task, moving(DRAWS * STARTS, seed=2, fails=1.1))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,13 @@ def recorded(seed: int, *, noise: float = 1e-4, length_s: float = LENGTH_S) -> R
     zero = np.zeros_like(position)
     name = f"log{seed}"
     return RobotLog(name, ("j0", "j1"), time, position, None, zero, zero, "joint_effort", f"{name}.csv", f"{seed:064x}")
+
+
+def recorded_at(position: Array) -> RobotLog:
+    """Positions of two joints, without commands or efforts."""
+    log = recorded(0)
+    zero = np.zeros_like(position)
+    return replace(log, time=np.arange(len(position)) / RATE_HZ, joint_pos=position, joint_effort=zero, command=zero)
 
 
 def sampled(log: RobotLog, moments: Array) -> RobotLog:
@@ -94,6 +102,51 @@ def test_the_common_share_is_that_of_the_shorter_one() -> None:
     first, second = (sampled(log, log.time[part]) for part in (slice(0, 5000), slice(3000, 8000)))
     ((_, _, share),) = same_motion([first, second])
     assert share == pytest.approx(0.4, abs=0.05)
+
+
+def test_long_recordings_that_cross_now_and_then_show_no_common_motion() -> None:
+    """One joint, five minutes, a noise of a hundredth of its motion: 2 % of the samples agree by chance."""
+    logs = [recorded(seed, noise=4e-3, length_s=300.0) for seed in range(3)]
+    first = {name: slice(0, 1) for name in ("joint_pos", "joint_effort", "command")}
+    one_joint = [
+        replace(log, joint_names=("j0",), **{name: getattr(log, name)[:, part] for name, part in first.items()})
+        for log in logs
+    ]
+    assert list(same_motion(one_joint)) == []
+
+
+def test_a_short_common_start_is_no_common_motion() -> None:
+    part = recorded(0).joint_pos[:1500]
+    paths = [recorded(seed, length_s=16.0).joint_pos for seed in (1, 2)]
+    logs = [recorded_at(np.vstack([part, path - path[0] + part[-1]])) for path in paths]
+    assert list(same_motion(logs)) == []
+
+
+def test_loads_and_poses_make_another_motion_and_noise_of_efforts_does_not() -> None:
+    log = recorded(5)
+    effort = np.sin(log.joint_pos)
+    noise = 0.3 * np.random.default_rng(0).normal(size=effort.shape)
+    bare, noisy, loaded = (
+        replace(log, joint_effort=one, command=one) for one in (effort, effort + noise, 1.5 * effort)
+    )
+    assert [share > 0.9 for _, _, share in same_motion([bare, noisy])] == [True]
+    assert list(same_motion([bare, loaded])) == []
+    # Either alone may be what no replay uses.
+    assert [share > 0.9 for _, _, share in same_motion([bare, replace(loaded, command=effort)])] == [True]
+
+
+def test_a_copy_of_moves_with_stops_is_found() -> None:
+    def moves(seed: int) -> RobotLog:
+        goals = np.random.default_rng(seed).uniform(-1.0, 1.0, (8, 2))
+        share = np.minimum(np.arange(1000) / 400.0, 1.0)[:, None]
+        parts = [one + (0.5 - 0.5 * np.cos(np.pi * share)) * (two - one) for one, two in pairwise(goals)]
+        path = np.vstack(parts)
+        return recorded_at(path + 1e-4 * np.random.default_rng(seed).normal(size=path.shape))
+
+    assert list(same_motion([moves(seed) for seed in range(4)])) == []
+    assert [share > 0.9 for _, _, share in same_motion([moves(0), sampled(moves(0), moves(0).time[700:6000])])] == [
+        True
+    ]
 
 
 def test_robots_at_rest_show_no_common_motion() -> None:

@@ -110,6 +110,9 @@ def fit_friction(search: Search, friction: str) -> tuple[tuple[Parameter, ...], 
         f"friction model {chosen}, chosen by the errors on recordings left out of the fit, relative to the motion: "
         f"{listed}"
     )
+    if chosen != PLAIN and search.left_s() <= 0.0:
+        # A fit without time would return the nominal values.
+        chosen, note = PLAIN, f"{note}; there was no time to fit it"
     best = plain if chosen == PLAIN else search.fit(chosen)
     return search.catalogue(chosen), replace(best, notes=(*best.notes, note))
 

@@ -1,7 +1,7 @@
 """Find recordings of one motion: copies with noise, another sampling rate, a shift in time or position, or mirrored.
 
 Anchors are found as in audio fingerprinting: turning points of a joint, which none of these changes moves. The motion
-after an anchor is compared with that after every other one; recordings that are alike there are aligned and compared
+about an anchor is compared with that about every other one; recordings that are alike there are aligned and compared
 as a whole.
 """
 
@@ -20,21 +20,30 @@ GRID_S = 0.005
 SMOOTH_S = 0.05
 """Width of the parabolas that smooth it [s]."""
 SPAN_S, POINTS = 0.75, 12
-"""Time after an anchor that is compared first [s], and its number of points."""
+"""Time about an anchor that is compared first [s], and its number of points."""
 LIKE = 0.05
 """Maximum distance of two such stretches, as a share of the recordings' motion."""
 NEAR = 0.3
 """The same of two aligned motions."""
 STILL = 0.05
 """Speed per recorded motion up to which a robot is at rest [1/s]."""
-MIN_COMMON_S = 2.0
-"""Minimum length of a common motion [s]: from one start, one policy moves a robot alike for a while."""
+MIN_COMMON_S, MIN_SHARE = 2.0, 0.2
+"""Minimum length of a common motion [s], and its minimum share of the shorter recording's: from one start, one policy
+moves a robot alike for a while, and recordings may begin with the same motion to a start."""
+DENSE = 0.9
+"""Minimum share of any `SPAN_S` in which a motion is common: others cross now and then, in long recordings for long."""
+DRIVES_APART = 0.2
+"""Minimum difference of what drives two motions, over `SPAN_S` and as a share of it, that makes them two: the same
+motion in another pose or with a load."""
 NOISE_STDS = 4.0
 """Difference that noise explains, in its standard deviations."""
 MOTION_SHARE = 2e-3
 """Difference that smoothing and sampling anew explain, as a share of the recording's motion."""
 ALIGNMENTS = 4
 """Maximum number of alignments that are tried of two recordings."""
+MAX_ANCHORS, LEAST_ANCHORS = 5000, 5
+"""Maximum number of anchors of all recordings, and of one however many there are: those in the largest motions. In
+periodic motions all are alike, and the number of pairs is that of anchors squared."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,9 @@ class _Motion:
     anchors: Array
     """Times of turning points [s], shape (A,)."""
     stretches: Array
-    """Motion after each of them [rad or m], shape (A, POINTS·J)."""
+    """Motion about each of them [rad or m], shape (A, POINTS·J)."""
+    drives: tuple[Array, ...] = ()
+    """Commands, less the positions that they are for, and measured efforts, shape (n, J) each."""
 
     @property
     def size(self) -> Array:
@@ -60,33 +71,40 @@ def same_motion(logs: Sequence[RobotLog]) -> Iterator[tuple[int, int, float]]:
     """Yield pairs of recordings, by their index, with the same motion, and its share of the shorter one's.
 
     Equal are positions that differ by noise and by a constant, at some shift in time, for at least `MIN_COMMON_S`. So
-    are those of all joints with the opposite sign, with which an arm that hangs down moves in the same way.
+    are those of all joints with the opposite sign, with which an arm that hangs down moves in the same way. Commands
+    and efforts that both differ tell two motions apart, such as one in another pose or with a load: one of them is the
+    input of a replay.
     """
     # Imported here because it is slow to import.
     from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
 
-    motions = [_motion(log) for log in logs]
+    motions = [_motion(log, max(LEAST_ANCHORS, MAX_ANCHORS // len(logs))) for log in logs]
     count = len(motions)
-    motions += [replace(one, path=-one.path, stretches=-one.stretches) for one in motions]
+    motions += [_mirrored(one) for one in motions]
     moving = [one for one in motions if len(one.anchors)]
     if len(moving) < 2:
         return
     owner = np.concatenate([np.full(len(one.anchors), number) for number, one in enumerate(motions)])
     times = np.concatenate([one.anchors for one in motions])
     stretches = np.concatenate([one.stretches for one in moving])
-    shifts: dict[tuple[int, int], dict[int, list[float]]] = {}
+    shifts: dict[tuple[int, int], list[float]] = {}
     reach = LIKE * float(np.median([one.size.max() for one in moving])) * stretches.shape[1] ** 0.5
     near: npt.NDArray[np.int64] = cast("Any", KDTree(stretches)).query_pairs(reach, output_type="ndarray")
-    for first, second in near:
-        one, other = int(owner[first]), int(owner[second])
-        # The mirror images of two say what the two say.
-        if one < count and one != other % count:
-            shift = float(times[second] - times[first])
-            shifts.setdefault((one, other), {}).setdefault(round(shift / SMOOTH_S), []).append(shift)
+    # The mirror images of two say what the two say.
+    near = near[(owner[near[:, 0]] < count) & (owner[near[:, 0]] != owner[near[:, 1]] % count)]
+    apart = times[near[:, 1]] - times[near[:, 0]]
+    rows = np.column_stack([owner[near], np.round(apart / SMOOTH_S).astype(np.int64)])
+    kinds, kind, often = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    mean = np.bincount(kind.ravel(), apart) / often
+    # The most frequent shifts of two recordings first.
+    for place in np.argsort(-often, kind="stable").tolist():
+        one, other = int(kinds[place, 0]), int(kinds[place, 1])
+        likely = shifts.setdefault((one, other), [])
+        if len(likely) < ALIGNMENTS:
+            likely.append(float(mean[place]))
     shares: dict[tuple[int, int], float] = {}
-    for (one, other), found in shifts.items():
-        likely = sorted(found.values(), key=len, reverse=True)[:ALIGNMENTS]
-        share = max(_common_share(motions[one], motions[other], float(np.median(alike))) for alike in likely)
+    for (one, other), likely in shifts.items():
+        share = max(_common_share(motions[one], motions[other], shift_s) for shift_s in likely)
         pair = (min(one, other % count), max(one, other % count))
         shares[pair] = max(share, shares.get(pair, 0.0))
     for (one, other), share in sorted(shares.items()):
@@ -94,7 +112,11 @@ def same_motion(logs: Sequence[RobotLog]) -> Iterator[tuple[int, int, float]]:
             yield one, other, share
 
 
-def _motion(log: RobotLog) -> _Motion:
+def _mirrored(one: _Motion) -> _Motion:
+    return replace(one, path=-one.path, stretches=-one.stretches, drives=tuple(-drive for drive in one.drives))
+
+
+def _motion(log: RobotLog, most: int) -> _Motion:
     from scipy.signal import savgol_filter
 
     moments: Array = np.arange(0.0, float(log.time[-1]), GRID_S)
@@ -112,13 +134,19 @@ def _motion(log: RobotLog) -> _Motion:
     moving = np.flatnonzero(size > 0.1 * moved)
     places = np.concatenate([_turning_points(path[:, joint], 0.1 * size[joint]) for joint in moving])
     span = SPAN_S / GRID_S
-    places = places[places + span < len(path) - 1]
+    places = places[(places >= 0.5 * span) & (places + 0.5 * span < len(path) - 1)]
     if not len(places):
         return nothing
-    steps = places[:, None] + np.linspace(0.0, span, POINTS + 1)
+    steps = places[:, None] + np.linspace(-0.5 * span, 0.5 * span, POINTS + 1)
     there = _interpolated(steps.ravel(), np.arange(len(path), dtype=np.float64), path).reshape(*steps.shape, -1)
     stretches = (there[:, 1:] - there[:, :1]).reshape(len(places), -1)
-    return _Motion(path, noise, places * GRID_S, stretches)
+    # At rest, all recordings are alike.
+    change = np.sqrt((stretches**2).mean(axis=1))
+    kept = np.argsort(-change, kind="stable")[: min(most, int((change > LIKE * moved).sum()))]
+    asked = log.command - log.joint_pos if log.command_kind == "joint_pos" else log.command
+    drives = [drive for drive in (asked, log.joint_effort) if drive is not None]
+    there = tuple(_interpolated(moments, log.time, drive) for drive in drives)
+    return _Motion(path, noise, places[kept] * GRID_S, stretches[kept], there)
 
 
 def _turning_points(path: Array, least: float) -> Array:
@@ -149,9 +177,29 @@ def _common_share(one: _Motion, other: _Motion, shift_s: float) -> float:
     tolerance = NOISE_STDS * np.hypot(one.noise, other.noise) + MOTION_SHARE * one.size.max()
     apart = second - first
     same = (np.abs(apart - np.median(apart, axis=0)) <= tolerance).all(axis=1)
+    same &= _averaged(same[:, None].astype(np.float64))[:, 0] >= DENSE
+    if _driven_apart(one, other, shift_s, same):
+        return 0.0
     common_s = float((same & _moving(first, one)).sum()) * GRID_S
     shorter_s = min(float(_moving(each.path, each).sum()) for each in (one, other)) * GRID_S
-    return min(1.0, common_s / shorter_s) if common_s >= MIN_COMMON_S else 0.0
+    return min(1.0, common_s / shorter_s) if common_s >= max(MIN_COMMON_S, MIN_SHARE * shorter_s) else 0.0
+
+
+def _driven_apart(one: _Motion, other: _Motion, shift_s: float, same: npt.NDArray[np.bool_]) -> bool:
+    """Whether other commands and other efforts make the same motion, over times in which noise averages out."""
+    different: list[bool] = []
+    for first, second in zip(one.drives, other.drives, strict=False) if same.any() else ():
+        here, there = _overlap(replace(one, path=first), replace(other, path=second), shift_s)
+        apart = _averaged(there - here)[same]
+        different.append(bool((apart**2).mean() > DRIVES_APART**2 * (here[same] ** 2).mean()))
+    return bool(different) and all(different)
+
+
+def _averaged(values: Array) -> Array:
+    """Running mean over `SPAN_S`."""
+    from scipy import ndimage  # pyright: ignore[reportMissingTypeStubs]
+
+    return np.asarray(ndimage.uniform_filter1d(values, round(SPAN_S / GRID_S), axis=0), np.float64)
 
 
 def _moving(path: Array, motion: _Motion) -> npt.NDArray[np.bool_]:
