@@ -150,7 +150,7 @@ def _motion(log: RobotLog, most: int) -> _Motion:
 
 
 def _turning_points(path: Array, least: float) -> Array:
-    """Where a joint turns, in steps of the grid, after a motion of at least that much."""
+    """Turning points of a joint, in steps of the grid, after a motion of at least that much."""
     speed = np.gradient(path)
     before = np.flatnonzero(np.sign(speed[:-1]) * np.sign(speed[1:]) < 0.0)
     places = before + speed[before] / (speed[before] - speed[before + 1])
@@ -203,7 +203,7 @@ def _averaged(values: Array) -> Array:
 
 
 def _moving(path: Array, motion: _Motion) -> npt.NDArray[np.bool_]:
-    """Where a robot moves: at rest it is always the same."""
+    """Samples in which a robot moves: at rest it is always the same."""
     return np.abs(np.gradient(path, GRID_S, axis=0)).max(axis=1) > STILL * motion.size.max()
 
 
