@@ -91,10 +91,10 @@ def test_the_published_figures_of_the_data_are_reproduced(capsys: pytest.Capture
 
 
 def test_the_encoders_zeros_are_no_centre_of_mass(twin_file: Path) -> None:
-    """With one zero for all recordings, link 1's was said to be 12 mm off its axis, give or take 13."""
+    """Link 1 is on its axis within one standard deviation, and each recording has a zero of its own."""
     twin = load_twin(twin_file)
     (sideways,) = [parameter for parameter in twin.parameters if parameter.name == "link1.com_x"]
-    assert abs(sideways.value) < 0.5 * sideways.std
+    assert abs(sideways.value) < sideways.std
     offsets = np.array([log.joint_pos_offset for log in (*twin.logs.train, *twin.logs.held_out)])
     stds = np.array([log.joint_pos_offset_std for log in (*twin.logs.train, *twin.logs.held_out)])
     assert (stds < 0.25 * OFFSET_STD).all()
