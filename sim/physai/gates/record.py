@@ -25,7 +25,7 @@ from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin, OriginKind, parse_accepted
-from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, load_verdict
+from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, VerdictOutcome, load_verdict
 from physai.sdk.onnx.device import PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
@@ -34,6 +34,7 @@ from physai.sdk.signing.evidence import EvidenceFile, unsigned_remedy
 from physai.sdk.signing.exam import load_exam
 from physai.sim.policies.devices import choose_policy_device
 from physai.sim.policies.resolve import choose_task_source, run_folder_of
+from physai.twin.model.credibility import lag_doubt
 from physai.twin.model.twin import load_twin, save_twin
 from physai.twin.rollouts.batch import Arm, Batch, BatchResult
 
@@ -69,6 +70,7 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
         "accept": list(context.accept),
         "gates": context.settings.model_dump(mode="json"),
         "arms": sorted(subject.arms),
+        "doubts_lags": True,
     }
     with oserror_as(RecordError, f"{folder}: cannot be written"):
         write_atomic(store.folder / _INPUTS_FILE, json.dumps(inputs, indent=2).encode())
@@ -194,7 +196,14 @@ def _context(
     )
     accept: tuple[OriginKind, ...] = parse_accepted(",".join(inputs["accept"]), option=source)
     settings = parse_gates(inputs["gates"], source=source)
-    return Context(subject, settings, accept, validators), load_evidence(latency) if latency.is_file() else None
+    doubts = inputs.get("doubts_lags") is True
+    if not doubts and stated.outcome is VerdictOutcome.PASS and lag_doubt(subject.twin) != (0.0, 0.0):
+        raise RecordError(
+            f"{source}: recorded by a version that took the twin's command lag for tested, and no held-out recording "
+            "tests it; validate again: physai sim validate"
+        )
+    context = Context(subject, settings, accept, validators, doubts_lags=doubts)
+    return context, load_evidence(latency) if latency.is_file() else None
 
 
 def _arms(members: Mapping[str, bytes], sha256: str, *, compared: bool) -> dict[Arm, bytes]:

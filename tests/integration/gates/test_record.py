@@ -20,7 +20,7 @@ from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.process.isolation import ApartError
 from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.preferences import StatedPreferencesError
-from physai.sdk.evidence.verdict import Verdict, load_verdict, save_verdict
+from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, load_verdict, save_verdict
 from physai.sdk.onnx import trial as onnx_trial
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sdk.signing.ed25519 import SigningKey
@@ -82,6 +82,21 @@ def test_an_untouched_record_bears_its_verdict_out(write_policy: Writer, run: Ca
     policy = write_policy()
     report = run(policy)
     assert rederive(report, members_of(policy), task=TASK, replays=None) == load_verdict(report)
+
+
+def test_a_record_that_took_the_lag_for_tested_bears_no_pass_out(
+    write_policy: Writer, run: Callable[[Path], Path]
+) -> None:
+    """As versions wrote it that did not play other lags; an edited one, too."""
+    policy = write_policy()
+    report = run(policy)
+    assert load_verdict(report).outcome is VerdictOutcome.PASS
+    inputs = report / FOLDER / "inputs.json"
+    older = json.loads(inputs.read_text())
+    assert older.pop("doubts_lags") is True
+    inputs.write_text(json.dumps(older))
+    with pytest.raises(RecordError, match="no held-out recording tests it; validate again"):
+        rederive(report, members_of(policy), task=TASK, replays=1)
 
 
 def test_who_signs_knows_who_vouched_for_the_evidence(write_policy: Writer, run: Callable[[Path], Path]) -> None:

@@ -115,11 +115,13 @@ class Context:
     """Origins of evidence that may let a gate pass."""
     validators: tuple[PublicKey, ...] = ()
     """Validators whose signatures vouch for a robot's evidence."""
+    doubts_lags: bool = True
+    """Whether lags are played that the twin's held-out recordings do not exclude; records of older versions do not."""
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:
         """The test conditions by name."""
-        return self._conditions(doubtful_lags=True)
+        return self._conditions(doubtful_lags=self.doubts_lags)
 
     @cached_property
     def tested_conditions(self) -> dict[str, Condition]:

@@ -179,7 +179,7 @@ def untested_lag(
     """
     drawn, stated = batch.condition, replace(batch.condition, **tested_lag(context, batch.condition))
     others = [] if stated == drawn else [stated]
-    if lag_doubt(context.subject.twin)[0]:
+    if context.doubts_lags and lag_doubt(context.subject.twin)[0]:
         # Twice as long where the condition's is.
         scale = stated.lag_upper_s / (context.tested_conditions["measured"].lag_upper_s or 1.0)
         least_s = scale * context.conditions["calibrated"].lag_lower_s
