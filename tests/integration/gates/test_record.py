@@ -90,7 +90,11 @@ def test_a_record_that_took_the_lag_for_tested_bears_no_pass_out(
     """As versions wrote it that did not play other lags; an edited one, too."""
     policy = write_policy()
     report = run(policy)
-    save_verdict(load_verdict(report).model_copy(update={"outcome": VerdictOutcome.PASS}), report / "verdict.json")
+    stated = load_verdict(report)
+    # Of this computer's gates, the one without a second engine does not pass.
+    gates = tuple(gate.model_copy(update={"outcome": VerdictOutcome.PASS, "cause": None}) for gate in stated.gates)
+    passed = stated.model_copy(update={"outcome": VerdictOutcome.PASS, "gates": gates})
+    save_verdict(passed, report / "verdict.json")
     inputs = report / FOLDER / "inputs.json"
     older = json.loads(inputs.read_text())
     assert older.pop("doubts_lags") is True
