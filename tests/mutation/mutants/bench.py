@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.mutation.mutants import springs
 from tests.mutation.mutants.edits import golden_of
-from tests.mutation.mutants.twins import credible_twin
+from tests.mutation.mutants.twins import credible_twin, with_tested_lag
 from tests.support.vouching import VALIDATOR, VALIDATORS, vouched_ticks, vouched_twin
 
 from physai.gates.checks.gate import Context, Gate, Play, undecided
@@ -61,7 +61,7 @@ def twin(base: str) -> Twin:
     noise = {"pusher": (2e-3, 2e-2), "cartpole": (2e-3, 2e-2), "reach": (2e-4, 5e-3)}
     lag = {"pusher": (0.015, 0.02), "cartpole": (0.002, 0.005), "reach": (0.008, 0.012)}
     period = task(base).contract.timing.control_dt
-    return credible_twin(
+    twin = credible_twin(
         robot,
         spreads[base],
         noise=SensorNoise(joint_pos_std=(noise[base][0],) * joints, joint_vel_std=(noise[base][1],) * joints),
@@ -72,6 +72,7 @@ def twin(base: str) -> Twin:
             period_p99_s=1.05 * period,
         ),
     )
+    return twin if base == "reach" else with_tested_lag(twin, robot)
 
 
 @cache

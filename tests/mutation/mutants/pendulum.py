@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.mutation.mutants import springs
 from tests.mutation.mutants.bench import SETTLE, TASKS, Trial, write
 from tests.mutation.mutants.edits import golden_of
-from tests.mutation.mutants.twins import Recorder, credible_twin, recordings, rescored
+from tests.mutation.mutants.twins import Recorder, credible_twin, recordings, rescored, with_tested_lag
 
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.registry import load_task
@@ -69,13 +69,15 @@ def literal_urdf() -> dict[str, float]:
 
 def fitted(robot: Robot, values: dict[str, float]) -> Twin:
     """A twin with the given values, as a good fit would leave it: a posterior of two per cent."""
-    return credible_twin(
+    twin = credible_twin(
         robot,
         {name: 0.0 if name == DELAY else 0.02 for name in values},
         values=values,
         noise=SensorNoise(joint_pos_std=(2e-4,) * 2, joint_vel_std=(0.05,) * 2),
         timing=Timing(command_lag_mean_s=0.006, command_lag_p99_s=0.007, period_median_s=0.01, period_p99_s=0.0102),
     )
+    # A delay is part of replays from commands, which test it.
+    return twin if DELAY in values else with_tested_lag(twin, robot)
 
 
 def truth(measured_effort: bool) -> dict[str, float]:

@@ -191,7 +191,8 @@ def other_policy(trial: Trial, folder: Path) -> Trial:
 def lagging(mean_s: float, p99_s: float) -> Callable[[Trial, Path], Trial]:
     def change(trial: Trial, folder: Path) -> Trial:
         timing = trial.twin.timing.model_copy(update={"command_lag_mean_s": mean_s, "command_lag_p99_s": p99_s})
-        return replace(trial, twin=replace(trial.twin, timing=timing))
+        motors = tuple(motor.model_copy(update={"dead_time_s": mean_s}) for motor in trial.twin.actuators)
+        return replace(trial, twin=replace(trial.twin, timing=timing, actuators=motors))
 
     return change
 

@@ -14,9 +14,20 @@ from physai.sim.robots import Robot
 from physai.twin.calibration.alternatives import model_alternatives
 from physai.twin.calibration.calibrate import residuals
 from physai.twin.calibration.replay.replay import replay
+from physai.twin.claims.changes import response_changes
 from physai.twin.logs import RobotLog
 from physai.twin.model.twin import Twin, nominal_twin
-from physai.twin.model.twin_file import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
+from physai.twin.model.twin_file import (
+    ActuatorResponse,
+    Alternative,
+    FittedParameter,
+    Interval,
+    LogRecord,
+    Logs,
+    Residuals,
+    SensorNoise,
+    Timing,
+)
 from physai.twin.parameters.models import calibration_model
 from physai.twin.parameters.parameters import DELAY, catalogue
 
@@ -154,3 +165,22 @@ def rescored(twin: Twin, held_out: Sequence[RobotLog]) -> Twin:
     changed = model_alternatives(robot, twin, twin.model(), score, num_threads=1)
     judged = residuals(score, nominal).model_copy(update={"alternatives": changed})
     return replace(twin, residuals=judged, logs=twin.logs.model_copy(update={"held_out": records}))
+
+
+def with_tested_lag(twin: Twin, robot: Robot) -> Twin:
+    """The twin of a robot with motors whose held-out recordings, replayed from commands, exclude other lags."""
+    assert twin.residuals is not None
+    lag_s = twin.timing.command_lag_mean_s or 0.0
+    worse = Interval(value=1.2, lo=1.1, hi=1.3)
+    compared = tuple(Alternative(name=name, ratio=worse) for name, _ in response_changes())
+    return replace(
+        twin,
+        actuators=tuple(
+            ActuatorResponse(
+                joint=joint.name, gain=1.0, gain_std=0.0, dead_time_s=lag_s, time_constant_s=0.0, period_s=0.004
+            )
+            for joint in robot.spec.joints
+            if joint.effort_limit > 0.0
+        ),
+        command_residuals=twin.residuals.model_copy(update={"alternatives": compared}),
+    )

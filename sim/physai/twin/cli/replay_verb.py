@@ -86,7 +86,7 @@ def _text(name: str, score: ReplayScore) -> str:
         [
             f"{name}: {len(windows)} windows of {windows.window_s:g} s from {len(windows.logs)} recordings, open loop "
             "from measured states; root mean square [rad or m]",
-            table(("joint", "error", "95 % interval", "at offset 0", "motion"), rows),
+            table(("joint", "error", "95 % interval", "own zeros", "motion"), rows),
             "",
             table(("recording", *score.joint_names), per_log),
             *offsets,
