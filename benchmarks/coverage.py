@@ -1,7 +1,7 @@
 """`python -m benchmarks coverage`: how often 95 % intervals of a twin contain what they are of.
 
-Random arms are recorded as stand-ins with hidden parameters: as the model describes them, and with a cable, drag,
-Stribeck friction or gears that lose effort, of which the model knows nothing. Each arm is calibrated from two splits of
+Random arms are recorded as stand-ins with hidden parameters: as the model describes them, and with a cable, drag or
+Stribeck friction, of which the model knows nothing. Each arm is calibrated from two splits of
 its recordings, too.
 """
 

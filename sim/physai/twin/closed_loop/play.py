@@ -102,7 +102,7 @@ def simulated_runs(
     if offset is not None:
         position = position - offset
     parts: list[Runs] = []
-    for condition, rows in _batches(task, twin, draws, count):
+    for condition, rows in batches(task, twin, draws, count):
         first, worlds = rows.start, rows.stop - rows.start
         batch = Batch(
             condition=condition,
@@ -121,7 +121,7 @@ def simulated_runs(
     return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-def _batches(task: Task, twin: Twin, draws: int, count: int) -> Iterator[tuple[Condition, slice]]:
+def batches(task: Task, twin: Twin, draws: int, count: int) -> Iterator[tuple[Condition, slice]]:
     """Yield the rows of each batch, whole draws of `count` runs, and their condition.
 
     A lag that is not tested is that of a robot, not of a run: each of `LAG_STRATA` equal parts of the draws has its

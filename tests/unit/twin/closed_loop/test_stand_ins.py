@@ -1,6 +1,7 @@
 """Right twins of stand-ins with hidden parameters are reproduced, wrong ones contradicted; few runs decide nothing."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ from tests.unit.twin.closed_loop.conftest import FRICTION, MASS, SPREAD, Twins
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
 from physai.twin.closed_loop.closed_loop import ClosedLoopResult, most_related, run_closed_loop
+from physai.twin.closed_loop.play import batches
 from physai.twin.model.closed_loop_evidence import ClosedLoopVerdict
+from physai.twin.model.measured_task import plausible_lag_range
 from physai.twin.model.twin import Twin, nominal_twin
+from physai.twin.model.twin_file import Interval, Residuals
 
 DRAWS = 90
 
@@ -109,3 +113,24 @@ def test_of_eight_stand_ins_too(twin_of: Twins, spring: OnnxPolicy, task: Task) 
     # 8, 7 and 7 of 8 are contradicted, the others undecided.
     assert sum(wrong["contradicted"] for wrong in found.values()) >= 22, found
     assert not any(wrong["reproduced"] for wrong in found.values()), found
+
+
+def test_a_lag_that_nothing_tests_is_that_of_a_draw(twin_of: Twins, task: Task) -> None:
+    """Each sixth of the draws has its part of the range, in whole draws; a tested lag varies by run."""
+    twin = twin_of()
+    assert twin.residuals is None
+    assert [rows for _, rows in batches(task, twin, 12, 2)] == [slice(0, 24)]
+    one = Interval(value=0.01, lo=0.005, hi=0.02)
+    replayed = Residuals(
+        window_s=0.25,
+        joint_names=twin.joint_names,
+        twin=(one,),
+        nominal=(one,),
+        gain=(Interval(value=0.0, lo=-0.01, hi=0.01),),
+        motion=(0.2,),
+    )
+    found = list(batches(task, replace(twin, residuals=replayed), 12, 2))
+    assert [rows for _, rows in found] == [slice(4 * part, 4 * part + 4) for part in range(6)]
+    lower, upper = plausible_lag_range(task, replace(twin, residuals=replayed))
+    ends = [condition.lag_lower_s for condition, _ in found] + [found[-1][0].lag_upper_s]
+    assert ends == pytest.approx(np.linspace(lower, upper, 7))

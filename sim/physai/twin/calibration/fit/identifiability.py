@@ -16,9 +16,9 @@ Indices = npt.NDArray[np.int64]
 SHRINKAGE = 0.5
 """A parameter counts as identified if the recordings at least halve its prior standard deviation."""
 MODEL_WINDOWS = 10.0
-"""Number of independent windows that the recordings count as where the model, not noise, causes the errors. With it,
-intervals of random arms contain the hidden values in 95 % of the cases although the arms have a cable, drag or Stribeck
-friction that the model lacks (`python -m benchmarks coverage`)."""
+"""Number of independent windows that the recordings count as where the model, not noise, causes the errors. Chosen on
+random arms with a cable, drag or Stribeck friction that the model lacks; see docs/notes/calibration.md for what their
+intervals contain."""
 MEMORY_S = 1.0
 """Time over which errors of windows of one recording may be correlated [s]."""
 
