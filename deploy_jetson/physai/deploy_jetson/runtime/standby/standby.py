@@ -217,7 +217,12 @@ class Standby:
         overdue = self._overdue_heartbeat()
         if overdue:
             return f"the operator, who {overdue}"
-        return self._tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
+        obstacle = self._tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
+        # Until the activation is requested, a robot may be moved by hand. After it, the guard would see the robot move in
+        # STANDSTILL and hold it until a reset; a free pole swings for minutes, but is slow enough twice a period.
+        if not obstacle and self.wanted is not None and (moving := self._tick.moving()):
+            return f"the robot to be at rest ({moving.removeprefix(': ')})"
+        return obstacle
 
     def _overdue_heartbeat(self) -> str:
         """Describe the operator's last heartbeat, if it is overdue; empty if not."""
