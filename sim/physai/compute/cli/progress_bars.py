@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
+
+LINE_S = 2.0
+"""Time between two lines about progress [s]."""
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
@@ -19,13 +23,31 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
     return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
 
 
+class ShareLines:
+    """Prints the share that is done and the time left on stderr, every `LINE_S` seconds, where no bar is visible."""
+
+    def __init__(self) -> None:
+        self._begun_s = self._said_s = time.monotonic()
+
+    def __call__(self, label: str, share: float) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s < LINE_S:
+            return
+        self._said_s = now_s
+        left = f", about {(now_s - self._begun_s) * (1.0 / share - 1.0):.0f} s left" if share > 0.0 else ""
+        print(f"{label}: {share:.0%}{left}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def share_bar(label: str) -> Generator[Callable[[float], None]]:
-    """Show a progress bar on stderr, invisible if that is no terminal; yields what receives the share that is done."""
+    """Show a progress bar on stderr, lines if that is no terminal; yields what receives the share that is done."""
+    lines = ShareLines()
     with progress_bar() as bar:
         line = bar.add_task(label, total=1.0)
 
         def update(share: float) -> None:
             bar.update(line, completed=share)
+            if bar.disable:
+                lines(label, share)
 
         yield update

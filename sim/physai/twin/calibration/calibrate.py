@@ -46,6 +46,7 @@ from physai.twin.logs.comparison.overlap import overlapping
 from physai.twin.logs.comparison.same_motion import same_motion
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
+from physai.twin.parameters.inertia import extent
 from physai.twin.parameters.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.twin.parameters.parameters import Parameter, catalogue
 
@@ -144,7 +145,7 @@ def fit_twin(
     chosen = "coulomb" if only and friction == AUTO else friction
     parameters, fitted = fit_friction(search, chosen)
     twin = _measured_twin(robot, train, held_out, still, motors=drive == "effort", folder=folder)
-    twin = replace(_with_fit(twin, parameters, fitted), seed=seed)
+    twin = replace(_with_fit(twin, parameters, fitted, robot.model), seed=seed)
     if only:
         twin = _with_left_out(twin, every(chosen))
     score = partial(replay, robot=robot, window_s=window_s, seed=seed, num_threads=threads)
@@ -251,6 +252,8 @@ def residuals(
         twin=twin.rmse,
         nominal=nominal.rmse,
         gain=twin.gain_over(nominal),
+        at_zero=tuple(float(x) for x in twin.rmse_at_zero),
+        gain_at_zero=twin.at_zero().gain_over(nominal.at_zero()),
         motion=tuple(float(x) for x in twin.windows.motion()),
         floor=error_floors(twin.windows.logs),
         command_lag=command_lag,
@@ -327,14 +330,33 @@ def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[Fi
     )
 
 
-def _with_fit(twin: Twin, parameters: Sequence[Parameter], result: Fit) -> Twin:
+def _with_fit(twin: Twin, parameters: Sequence[Parameter], result: Fit, model: Any) -> Twin:
     """Return the twin with fitted parameters, their covariance in the parameters' units, and the fit's remarks."""
+    fitted = _fitted_parameters(parameters, result)
     return replace(
         twin,
-        parameters=_fitted_parameters(parameters, result),
+        parameters=fitted,
         covariance=_in_units(parameters, result),
-        notes=result.notes,
+        notes=(*result.notes, *outside_links(fitted, model)),
     )
+
+
+def outside_links(parameters: Sequence[FittedParameter], model: Any) -> list[str]:
+    """Return which fitted centres of mass lie outside their links: what pulls them there is not the link's mass."""
+    found: list[str] = []
+    for parameter in parameters:
+        link, what = parameter.name.rsplit(".", 1)
+        if not (parameter.identified and what.startswith("com_")):
+            continue
+        box = extent(model, int(model.body(link).id))
+        axis = "xyz".index(what[-1])
+        if box is None or box[0][axis] <= parameter.value <= box[1][axis]:
+            continue
+        found.append(
+            f"{parameter.name}, {parameter.value:.3g} ± {1.96 * parameter.std:.2g} m, is outside {link}, which reaches "
+            f"from {box[0][axis]:.3g} to {box[1][axis]:.3g} m: check signs, zeros and efforts of the recordings"
+        )
+    return found
 
 
 def _with_left_out(twin: Twin, every: Sequence[Parameter]) -> Twin:

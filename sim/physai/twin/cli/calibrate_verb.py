@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from physai.compute.cli.progress_bars import progress_bar
+from physai.compute.cli.progress_bars import ShareLines, progress_bar
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.shared.options import ValidatorSigning
 from physai.sdk.cli.verb import AsJson, Option, verb
@@ -63,21 +63,23 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Generator[Callable[[FitProgress], None]]:
-    """Shows a progress bar over the budget on stderr if it is a terminal, else a line per stage."""
+    """Shows a progress bar over the budget on stderr if it is a terminal, else lines."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
     with progress_bar(*columns) as bar:
-        line, stage = bar.add_task("preparing", total=1.0), ""
+        line, stage, lines = bar.add_task("preparing", total=1.0), "", ShareLines()
 
         def report(step: FitProgress) -> None:
             nonlocal stage
-            if bar.disable and step.stage != stage:
-                stage = step.stage
-                print(f"fitting {step.parameters} parameters to {stage}", file=sys.stderr)
             errors = " ".join(f"{x:.4f}" for x in step.rmse)
             text = f"{step.stage}: {step.parameters} parameters, error {errors}"
             bar.update(line, completed=step.share, description=text)
+            if bar.disable and step.stage != stage:
+                stage = step.stage
+                print(f"fitting {step.parameters} parameters to {stage}", file=sys.stderr)
+            elif bar.disable:
+                lines(f"{text}; of the budget", step.share)
 
         yield report
 

@@ -28,6 +28,8 @@ DRAWS = 120
 """Draws of the twin's parameters by default."""
 MIN_DRAWS, MAX_DRAWS = 90, 10_000
 """The least p-value is 1 in draws + 1, and a test has two ninths of 0.05."""
+OFFSETS_SHARE = 0.6
+"""Share of the progress that estimates of the encoders' offsets are."""
 RELATED = 0.5
 """Least correlation of a parameter with success that is worth a sentence; of 60 draws, chance gives 0.33 at most in 99
 of 100 parameters."""
@@ -88,12 +90,22 @@ def run_closed_loop(
     length_s = _planned(task, logs) if length_s is None else length_s
     if not task.contract.timing.control_dt < length_s <= 1e4:
         raise PhysaiError(f"a run must be longer than a control period and at most 10 000 s long, got {length_s:g} s")
+    tell(0.0)
     check = check_commands(policy, logs)
     require_same_policy(policy, check)
     real = recorded_runs(task, logs, length_s)
-    offsets = run_offsets(twin, task, logs, twin.draw(draws, seed))
+    tell(0.0)
+    offsets = run_offsets(twin, task, logs, twin.draw(draws, seed), lambda share: tell(OFFSETS_SHARE * share))
     simulated = simulated_runs(
-        policy, task, twin, Starts.of(logs), offsets=offsets, length_s=length_s, draws=draws, seed=seed, tell=tell
+        policy,
+        task,
+        twin,
+        Starts.of(logs),
+        offsets=offsets,
+        length_s=length_s,
+        draws=draws,
+        seed=seed,
+        tell=lambda share: tell(OFFSETS_SHARE + (1.0 - OFFSETS_SHARE) * share),
     )
     comparison = compare(task, real, simulated)
     record = ClosedLoop(

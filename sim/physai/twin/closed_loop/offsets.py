@@ -1,7 +1,7 @@
 """Offset of the encoders in each recorded run, estimated from the run under every draw of a twin's parameters."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -52,7 +52,13 @@ class RunOffsets:
         return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
 
 
-def run_offsets(twin: Twin, task: Task, logs: Sequence[RobotLog], values: Array) -> RunOffsets | None:
+def run_offsets(
+    twin: Twin,
+    task: Task,
+    logs: Sequence[RobotLog],
+    values: Array,
+    tell: Callable[[float], None] = lambda share: None,
+) -> RunOffsets | None:
     """Estimate the encoders' offset in each run; None where an episode of the twin has none, or servos are commanded.
 
     A run's offset b has the prior that episodes of the twin draw it from, N(m, S). Replayed in short windows under a
@@ -65,6 +71,7 @@ def run_offsets(twin: Twin, task: Task, logs: Sequence[RobotLog], values: Array)
         task: the policy's task.
         logs: recordings of L runs.
         values: draws of the twin's parameters, shape (K, P).
+        tell: called with the share that is done, from 0 to 1.
     """
     model: Any = task.model
     if any(is_servo(model, actuator) for actuator in range(int(model.nu))):
@@ -79,7 +86,7 @@ def run_offsets(twin: Twin, task: Task, logs: Sequence[RobotLog], values: Array)
     replayed = _replayed(twin, task, logs) if spread.any() else []
     if not replayed:
         return found
-    shown, information = _shown([logs[run] for run in replayed], twin, task, values)
+    shown, information = _shown([logs[run] for run in replayed], twin, task, values, tell)
     covariance = np.linalg.solve(
         (np.eye(joints) + information @ prior).swapaxes(1, 2), np.broadcast_to(prior, information.shape)
     ).swapaxes(1, 2)
@@ -114,16 +121,19 @@ def _windows(task: Task, logs: Sequence[RobotLog]) -> Windows:
     return windows_of(task.robot, logs, WINDOW_S, stride_s=WINDOW_S / STARTS)
 
 
-def _shown(logs: Sequence[RobotLog], twin: Twin, task: Task, values: Array) -> tuple[Array, Array]:
+def _shown(
+    logs: Sequence[RobotLog], twin: Twin, task: Task, values: Array, tell: Callable[[float], None]
+) -> tuple[Array, Array]:
     """Return I·b' under each draw, shape (K, L, J), and I, shape (L, J, J); see `run_offsets`."""
     windows = _windows(task, logs).thinned(max(OFFSET_WINDOWS, OFFSET_WINDOWS_EACH * len(logs)))
     drive = choose_drive(task.robot, logs)
     effects = RandomEffects(partial(_errors, twin, task, drive, twin.values), windows)
     information = effects.offsets.information
     precision = information + np.eye(information.shape[1])
-    estimates = np.stack(
-        [effects.of_errors(partial(_errors, twin, task, drive, row)).estimate() / OFFSET_STD for row in values]
-    )
+    estimates = np.zeros((len(values), *information.shape[:2]))
+    for number, row in enumerate(values):
+        estimates[number] = effects.of_errors(partial(_errors, twin, task, drive, row)).estimate() / OFFSET_STD
+        tell((number + 1) / len(values))
     # Its estimates have the prior N(0, 1) in units of OFFSET_STD.
     return np.einsum("lij,klj->kli", precision, estimates) / OFFSET_STD, information / OFFSET_STD**2
 

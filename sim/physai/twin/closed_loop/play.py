@@ -114,9 +114,19 @@ def simulated_runs(
             task, reset=_from_states(position[rows], speed[rows]), reset_draws=1, episode_length_s=length_s
         )
         recorder = _Recorder(from_start, worlds, None if offset is None else offset[rows])
-        play_batch(policy, from_start, twin, batch, observer=recorder.note)
+
+        def note(
+            env: Environment,
+            tick: RolloutTick,
+            recorder: _Recorder = recorder,
+            first: int = first,
+            worlds: int = worlds,
+        ) -> None:
+            recorder.note(env, tick)
+            tell((first + worlds * min(1.0, (tick.step + 1) * recorder.step_s / length_s)) / (draws * count))
+
+        play_batch(policy, from_start, twin, batch, observer=note)
         parts.append(recorder.runs())
-        tell(rows.stop / (draws * count))
     names = ("position", "speed", "command", "held", "ended")
     return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -156,9 +166,10 @@ class _Recorder:
 
     def __init__(self, task: Task, worlds: int, offset: Array | None) -> None:
         contract = task.contract
-        self._dt = contract.timing.control_dt
+        self.step_s = contract.timing.control_dt
+        """Control period [s]."""
         self._task = task
-        steps = round(task.episode_length_s / self._dt)
+        steps = round(task.episode_length_s / self.step_s)
         self._keep = kept_steps(steps)
         self._place = {int(step): place for place, step in enumerate(self._keep)}
         shape = (worlds, len(self._keep))
@@ -199,8 +210,8 @@ class _Recorder:
     def runs(self) -> Runs:
         """Return the runs, after the last tick."""
         return Runs(
-            control_dt=self._dt,
-            time=np.asarray(self._keep * self._dt, np.float64),
+            control_dt=self.step_s,
+            time=np.asarray(self._keep * self.step_s, np.float64),
             position=self._position.astype(np.float64),
             speed=self._speed.astype(np.float64),
             command=self._command.astype(np.float64),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from physai.twin.model.twin_file import Credibility, Interval, Residuals, TwinRecord
-from physai.twin.parameters.parameters import DELAY
+from physai.twin.parameters.parameters import DELAY, OFFSET_STD
 
 ERROR_SHARE = 0.10
 """Maximum credible replay error as a share of the joint's motion in the windows, both root mean square."""
@@ -25,6 +25,11 @@ BLOCK_S, MIN_BLOCKS = 3.0, 3
 ALTERNATIVE_RATIO = 0.9
 """An alternative is preferred if the upper end of its error, relative to the twin's, is below this. Not 1, since a fit
 minimises errors without what start states explain: by the plain error, a neighbour may be some per cent better."""
+ZERO_SHARE = 0.25
+"""How much worse than the nominal robot a twin may replay recordings with their own zeros, as a share of its error:
+zeros that are really off cost the right model as much as a wrong one."""
+OFFSET_SPREAD = 1.96
+"""Largest offset of an encoder in a recording that counts as one, in standard deviations `OFFSET_STD` of its prior."""
 BLOCK_ROUNDING = 0.02
 """Missing share of a block that is let pass."""
 LAG_SHIFTS_S = (-0.006, 0.006)
@@ -78,6 +83,7 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
     doubts = [
         *_too_large(twin.residuals, limits),
         *_no_gain(twin.residuals),
+        *_hidden_by_offsets(twin),
         *_better_alternatives(twin.residuals),
         *_from_commands(twin, error_bounds or {}),
         *_too_few(twin),
@@ -118,6 +124,29 @@ def _no_gain(residuals: Residuals) -> list[str]:
     if worse or any(gain.lo > 0.0 for _, gain in pairs):
         return worse
     return ["it does not replay held-out recordings significantly better than the nominal robot on any joint"]
+
+
+def _hidden_by_offsets(twin: TwinRecord) -> list[str]:
+    """Return what the offsets of the recordings may hide of a wrong model: gravity that points in a wrong direction."""
+    doubts: list[str] = []
+    for log in (*twin.logs.train, *twin.logs.held_out):
+        # Of a robot without a floating base, as is every one with offsets.
+        for name, offset, std in zip(twin.joint_names, log.joint_pos_offset, log.joint_pos_offset_std, strict=False):
+            if abs(offset) - OFFSET_SPREAD * std > OFFSET_SPREAD * OFFSET_STD:
+                doubts.append(
+                    f"{name}: its encoder would be off by {offset:.3f} ± {OFFSET_SPREAD * std:.3f} in recording "
+                    f"{log.name}, at most {OFFSET_SPREAD * OFFSET_STD:.3f} is plausible: set its zero again, or "
+                    "correct where the robot's model has it"
+                )
+    found = twin.residuals
+    if found is not None and found.at_zero and found.gain_at_zero:
+        doubts += [
+            f"{name}: with the recordings' own zeros it errs by {error:.4f}, {-gain.value:.4f} more than the nominal "
+            "robot: offsets of the encoders hide an error of the model"
+            for name, error, gain in zip(found.joint_names, found.at_zero, found.gain_at_zero, strict=True)
+            if gain.hi < -ZERO_SHARE * error
+        ]
+    return doubts[:3]
 
 
 def _better_alternatives(residuals: Residuals) -> list[str]:
@@ -256,8 +285,15 @@ def _command_summary(twin: TwinRecord) -> str:
 
 
 def _summary(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
+    plain = [f", with the recordings' own zeros {error:.4f}" for error in residuals.at_zero]
     return [
         f"{name}: held-out replay error {error.value:.4f} ({error.lo:.4f} to {error.hi:.4f}), "
-        f"bound {limits[name]:.4f}, nominal robot {nominal.value:.4f}"
-        for name, error, nominal in zip(residuals.joint_names, residuals.twin, residuals.nominal, strict=True)
+        f"bound {limits[name]:.4f}, nominal robot {nominal.value:.4f}{zero}"
+        for name, error, nominal, zero in zip(
+            residuals.joint_names,
+            residuals.twin,
+            residuals.nominal,
+            plain or [""] * len(residuals.joint_names),
+            strict=True,
+        )
     ]

@@ -161,6 +161,10 @@ class Residuals(Frozen):
     """Root mean square error of the nominal robot."""
     gain: tuple[Interval, ...]
     """Nominal minus twin, from the same resampled windows; `lo` above 0 means a significant improvement."""
+    at_zero: Annotated[tuple[NonNegative, ...], Field(exclude_if=lambda errors: not errors)] = ()
+    """Root mean square error of the fitted twin with the recordings' own zeros, without offsets; empty in old files."""
+    gain_at_zero: Annotated[tuple[Interval, ...], Field(exclude_if=lambda gains: not gains)] = ()
+    """`gain` with the recordings' own zeros."""
     motion: tuple[NonNegative, ...]
     """Root mean square displacement of each joint from its position at the window's start."""
     floor: Annotated[tuple[NonNegative, ...], Field(max_length=MAX_JOINTS + 2, exclude_if=lambda floor: not floor)] = ()
@@ -174,7 +178,7 @@ class Residuals(Frozen):
     @model_validator(mode="after")
     def _has_one_of_each(self) -> Self:
         counts = {len(self.joint_names), len(self.twin), len(self.nominal), len(self.gain), len(self.motion)}
-        counts |= {len(self.floor)} if self.floor else set()
+        counts |= {len(values) for values in (self.floor, self.at_zero, self.gain_at_zero) if values}
         if len(counts) != 1:
             raise ValueError(f"residuals have different numbers of joints: {sorted(counts)}")
         # Bounds go by name.

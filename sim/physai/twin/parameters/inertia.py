@@ -45,6 +45,25 @@ def numbers(model: Any, body: int) -> Array:
     return np.array([mass, *model.body_ipos[body], *np.diag(upper), upper[0, 1], upper[0, 2], upper[1, 2]])
 
 
+def extent(model: Any, body: int) -> tuple[Array, Array] | None:
+    """Return the corners of the box around a body's geoms, its origin and its children's [m], in the body's frame.
+
+    None if the model has no geoms of it.
+    """
+    corners = [np.zeros(3), *(model.body_pos[child] for child in np.flatnonzero(model.body_parentid == body))]
+    geoms = range(int(model.body_geomadr[body]), int(model.body_geomadr[body] + model.body_geomnum[body]))
+    for geom in geoms:
+        rotation = np.zeros(9)
+        mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
+        centre, half = np.array(model.geom_aabb[geom], dtype=np.float64).reshape(2, 3)
+        middle = model.geom_pos[geom] + rotation.reshape(3, 3) @ centre
+        reach = np.abs(rotation.reshape(3, 3)) @ half
+        corners += [middle - reach, middle + reach]
+    if not len(geoms):
+        return None
+    return np.min(corners, axis=0), np.max(corners, axis=0)
+
+
 def _upper_factor(matrix: Array) -> Array:
     """Return U, upper triangular with a positive diagonal, of matrix = U·U'."""
     # numpy factors into L·L'; reversing rows and columns turns lower into upper triangles.

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physai.sim.robots import Robot
+from physai.twin.calibration.calibrate import outside_links
+from physai.twin.model.twin_file import FittedParameter
 from physai.twin.parameters import inertia
 
 Array = NDArray[np.float64]
@@ -61,3 +63,40 @@ def test_a_body_written_into_a_model_is_read_back(pendulum: Robot, ten: Array) -
     model.body_inertia[body], model.body_iquat[body] = principal[0], quat[0]
     mujoco.mj_setConst(model, mujoco.MjData(model))
     np.testing.assert_allclose(inertia.numbers(model, body), ten, rtol=1e-6, atol=1e-5)
+
+
+LINK = """
+<mujoco><worldbody><body name="link" pos="0 0 1"><joint name="hinge" axis="0 1 0"/>
+  <geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.05" mass="1"/>
+  <body name="tip" pos="0.1 0 -0.6"><joint axis="0 1 0"/><inertial pos="0 0 0" mass="0.1" diaginertia="1e-4 1e-4 1e-4"/>
+  </body></body></worldbody></mujoco>"""
+
+
+def test_the_box_of_a_link_contains_its_geoms_and_the_next_joint() -> None:
+    """A capsule from 0 to -0.4 m of radius 0.05 m, and the next link at (0.1, 0, -0.6) m."""
+    model: Any = mujoco.MjSpec.from_string(LINK).compile()
+    box = inertia.extent(model, model.body("link").id)
+    assert box is not None
+    assert np.allclose(box, [[-0.05, -0.05, -0.6], [0.1, 0.05, 0.05]])
+    assert inertia.extent(model, model.body("tip").id) is None
+
+
+def test_a_centre_of_mass_beyond_its_link_is_said() -> None:
+    model: Any = mujoco.MjSpec.from_string(LINK).compile()
+
+    def com(link: str, value: float, *, identified: bool = True) -> FittedParameter:
+        return FittedParameter(
+            name=f"{link}.com_z",
+            unit="m",
+            prior=-0.2,
+            prior_std=0.1,
+            lower=-1.0,
+            upper=1.0,
+            value=value,
+            std=0.01,
+            identified=identified,
+        )
+
+    (note,) = outside_links((com("link", -0.7), com("tip", 9e-1)), model)
+    assert note.startswith("link.com_z, -0.7 ± 0.02 m, is outside link, which reaches from -0.6 to 0.05 m")
+    assert outside_links((com("link", -0.59), com("link", 0.5, identified=False)), model) == []

@@ -17,7 +17,7 @@ from physai.twin.calibration.replay.replay import replay, score_record
 from physai.twin.logs import RobotLog
 from physai.twin.model.measured_task import measured_sensors, predicted_offset
 from physai.twin.model.twin import Twin, nominal_twin
-from physai.twin.model.twin_file import LogRecord, Logs
+from physai.twin.model.twin_file import Interval, LogRecord, Logs
 from physai.twin.parameters.models import calibration_model
 from physai.twin.parameters.parameters import OFFSET_STD
 
@@ -177,3 +177,35 @@ def test_offsets_that_nothing_shows_leave_the_tasks_own(pendulum: Robot) -> None
 def test_an_offset_without_its_deviation_is_refused() -> None:
     with pytest.raises(ValueError, match="recording a: 1 offsets have 0 standard deviations"):
         LogRecord(name="a", sha256="a" * 64, joint_pos_offset=(0.1,))
+
+
+@pytest.mark.slow
+def test_offsets_that_no_hand_makes_are_a_wrong_model(pendulum: Robot, record: Recorder) -> None:
+    """A centre of mass 45 mm off its line at 0.5 m hangs 0.09 rad off: three standard deviations of a zero's prior."""
+    logs = [
+        record(pendulum, {**NOMINAL, "arm.com_x": 0.045}, seed=seed, seconds=6.0, name=f"log{seed}")
+        for seed in range(4)
+    ]
+    result = fit_twin(pendulum, logs[:2], logs[2:], only=("hinge.friction",), num_threads=1)
+    found = np.array([log.joint_pos_offset[0] for log in result.twin.logs.train])
+    assert np.abs(found) == pytest.approx(0.09, abs=0.01)
+    judged = result.twin.credible()
+    assert not judged.holds
+    assert any(
+        "hinge: its encoder would be off by" in reason and "at most 0.059" in reason for reason in judged.reasons
+    )
+
+
+def test_a_twin_that_needs_offsets_to_beat_the_nominal_robot(pendulum: Robot, logs: list[RobotLog]) -> None:
+    """0.05 rad with the recordings' own zeros, and 0.03 rad less in the nominal robot: no error of a zero alone."""
+    plain = Interval(value=0.05, lo=0.045, hi=0.055)
+    good = fit_twin(pendulum, logs[1:], logs[:1], only=("hinge.friction",), budget_steps=100_000, num_threads=1).twin
+    assert good.residuals is not None
+    # A zero that is off by 0.04 rad costs this model, which is the right one, as much as the nominal robot.
+    assert good.residuals.at_zero[0] > good.residuals.twin[0].value
+    for worse, told in ((0.03, True), (0.01, False)):
+        gain = Interval(value=-worse, lo=-worse - 0.002, hi=-worse + 0.002)
+        update = {"at_zero": (plain.value,), "gain_at_zero": (gain,)}
+        changed = replace(good, residuals=good.residuals.model_copy(update=update))
+        reasons = " ".join(changed.credible().reasons)
+        assert ("0.0300 more than the nominal robot: offsets of the encoders hide" in reasons) is told

@@ -93,10 +93,16 @@ def test_the_offset_of_each_run_is_found(balancer: Task, logs: tuple[RobotLog, .
 def test_the_right_twin_is_reproduced_and_one_without_offsets_contradicted(
     balancer: Task, policy: OnnxPolicy, logs: tuple[RobotLog, ...]
 ) -> None:
+    told: list[float] = []
     results = [
-        run_closed_loop(twin, policy, "0" * 64, balancer, logs, draws=90, seed=1)
+        run_closed_loop(twin, policy, "0" * 64, balancer, logs, draws=90, seed=1, tell=told.append)
         for twin in (twin_of(balancer, *FITTED), twin_of(balancer))
     ]
+    # Every control period of every batch is told, so that minutes are not silent.
+    first = told[: told.index(1.0) + 1]
+    assert first[0] == 0.0
+    assert (np.diff(first) >= 0.0).all()
+    assert np.diff(first).max() < 0.02
     right, wrong = (result.record for result in results)
     assert right.verdict == "reproduced"
     assert wrong.verdict == "contradicted"

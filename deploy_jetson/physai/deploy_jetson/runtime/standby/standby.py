@@ -218,8 +218,8 @@ class Standby:
         if overdue:
             return f"the operator, who {overdue}"
         obstacle = self._tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
-        # Until the activation is requested, a robot may be moved by hand. After it, the guard would see the robot move in
-        # STANDSTILL and hold it until a reset; a free pole swings for minutes, but is slow enough twice a period.
+        # Until the activation is requested, a robot may be moved by hand. After it, the guard would see the robot move
+        # in STANDSTILL and hold it until a reset; a free pole swings for minutes, but is slow enough twice a period.
         if not obstacle and self.wanted is not None and (moving := self._tick.moving()):
             return f"the robot to be at rest ({moving.removeprefix(': ')})"
         return obstacle

@@ -1,4 +1,4 @@
-"""Choose the friction model of a twin by the error on recordings that are left out of its fits."""
+"""Choose the friction terms of a twin by the errors on recordings that are left out of its fits."""
 
 import math
 import time
@@ -29,7 +29,7 @@ _SIMPLER = {PLAIN: "", "stribeck": PLAIN, "load": PLAIN, "stribeck-load": "load"
 STRUCTURE_SHARE = 0.5
 """Share of the credible error above which the errors of Coulomb and viscous friction ask for a richer model."""
 MARGIN = 1.05
-"""The model with the fewest terms is chosen of those whose error is at most this multiple of the smallest."""
+"""A model is not excluded if its error is at most this multiple of the smallest."""
 FOLDS = 3
 """Maximum number of parts that are left out in turn."""
 WINDOWS = 40
@@ -104,11 +104,11 @@ def fit_friction(search: Search, friction: str) -> tuple[tuple[Parameter, ...], 
     if search.left_s() <= 0.0:
         return parameters, plain
     errors = compare(search, dict(zip((p.name for p in parameters), plain.values.tolist(), strict=True)))
-    chosen = simplest(errors)
+    chosen = covering(errors)
     listed = ", ".join(f"{model} {error:.3g}" for model, error in errors.items())
     note = (
-        f"friction model {chosen}, chosen by the errors on recordings left out of the fit, relative to the motion: "
-        f"{listed}"
+        f"friction model {chosen}, with the terms of all that recordings left out of the fit do not exclude by their "
+        f"errors, relative to the motion: {listed}"
     )
     if chosen != PLAIN and search.left_s() <= 0.0:
         # A fit without time would return the nominal values.
@@ -117,10 +117,15 @@ def fit_friction(search: Search, friction: str) -> tuple[tuple[Parameter, ...], 
     return search.catalogue(chosen), replace(best, notes=(*best.notes, note))
 
 
-def simplest(errors: Mapping[str, float]) -> str:
-    """Return the first model, in the order given, whose error is within `MARGIN` of the smallest."""
+def covering(errors: Mapping[str, float]) -> str:
+    """Return the model with the fewest terms that has those of every model whose error is within `MARGIN` of the least.
+
+    The posterior of its terms contains the simpler models, so that a verdict does not hang on a choice which the
+    recordings do not make.
+    """
     least = min(errors.values())
-    return next(model for model, error in errors.items() if error <= MARGIN * least)
+    kept = {term for model, error in errors.items() if error <= MARGIN * least for term in MODELS[model]}
+    return next(model for model in CANDIDATES if kept <= set(MODELS[model]))
 
 
 def _enough(search: Search, parameters: Sequence[Parameter], plain: Fit) -> str:

@@ -15,7 +15,7 @@ Indices = npt.NDArray[np.int64]
 
 SHRINKAGE = 0.5
 """A parameter counts as identified if the recordings at least halve its prior standard deviation."""
-MODEL_WINDOWS = 10.0
+MODEL_WINDOWS = 5.0
 """Number of independent windows that the recordings count as where the model, not noise, causes the errors. Chosen on
 random arms with a cable, drag or Stribeck friction that the model lacks; see docs/notes/calibration.md for what their
 intervals contain."""

@@ -59,13 +59,22 @@ class ReplayScore:
     """Standard deviation of the offsets given the model, shape (R, J)."""
     effects: RandomEffects
     """What start states and offsets explain of the errors."""
-    rmse_at_zero: Array
-    """Root mean square error per joint with the recordings' own zeros, offsets of 0 [rad or m], shape (S,)."""
+    squared_at_zero: Array
+    """As `squared`, with the recordings' own zeros: offsets of 0."""
 
     @property
     def rmse(self) -> tuple[Interval, ...]:
         """Root mean square error per joint [rad or m], with its 95 % bootstrap interval."""
         return _intervals(np.sqrt(self.squared.mean(axis=0)), self._resamples().rmse(self.squared))
+
+    @property
+    def rmse_at_zero(self) -> Array:
+        """Root mean square error per joint with the recordings' own zeros [rad or m], shape (S,)."""
+        return np.sqrt(self.squared_at_zero.mean(axis=0))
+
+    def at_zero(self) -> "ReplayScore":
+        """Return the score with the recordings' own zeros."""
+        return replace(self, squared=self.squared_at_zero)
 
     def gain_over(self, other: "ReplayScore") -> tuple[Interval, ...]:
         """Return the other's error minus this one's per joint, paired by window; above 0 this one is better.
@@ -274,8 +283,7 @@ def score_windows(
     plain = squared_errors(positions_of(windows)) if like is None and scored.offset.any() else squared
     offsets, std = effects.estimate(), OFFSET_STD * effects.offsets.std
     names = channel_names(robot.spec.joint_names, windows.base is not None)
-    at_zero = np.sqrt(plain.mean(axis=0))
-    return ReplayScore(scored, names, squared, seed, positions, offsets, std, effects, at_zero)
+    return ReplayScore(scored, names, squared, seed, positions, offsets, std, effects, plain)
 
 
 def _halves(windows: Windows) -> npt.NDArray[np.int64]:

@@ -188,7 +188,13 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
     if lag is not None and lag.identified and lag.explained > explained:
         gain, explained = lag.gain, lag.explained
     severity: Severity = "warning"
-    if explained < _FOLLOWED:
+    if np.array_equal(command, measured):
+        message = f"command and measured effort of {joint.name} are equal in every sample: one is a copy of the other"
+        advice = (
+            "map the effort that was measured; without one, leave out joint_effort: a copy does not show how the motor "
+            "follows its command"
+        )
+    elif explained < _FOLLOWED:
         message = f"the command explains {explained:.0%} of the variance of {joint.name}'s measured effort"
         advice = "a servo adds its own effort, or the columns are unrelated; replay the measured effort"
     elif gain < 0.0:

@@ -29,11 +29,13 @@ def estimate_lag(time: Array, command: Array, measured: Array, *, seed: int = 0)
         seed: seed of the bootstrap.
 
     Returns:
-        The estimate; None if either series is constant or there are fewer than 50 samples.
+        The estimate; None if either series is constant, both are equal, or there are fewer than 50 samples.
     """
     excited = _most_excited(command)
     time, command, measured = time[excited], command[excited], measured[excited]
-    if len(time) < _MIN_SAMPLES or np.ptp(command) == 0.0 or np.ptp(measured) == 0.0:
+    # One column under two names shows no motor.
+    copied = np.array_equal(command, measured)
+    if len(time) < _MIN_SAMPLES or np.ptp(command) == 0.0 or np.ptp(measured) == 0.0 or copied:
         return None
     fit = LagFit(time, command, measured)
     return fit.estimate(seed) if fit.has_quick_changes else None
