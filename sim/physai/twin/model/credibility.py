@@ -285,15 +285,10 @@ def _command_summary(twin: TwinRecord) -> str:
 
 
 def _summary(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
-    plain = [f", with the recordings' own zeros {error:.4f}" for error in residuals.at_zero]
+    names = residuals.joint_names
+    plain = [f", with the recordings' own zeros {error:.4f}" for error in residuals.at_zero] or [""] * len(names)
     return [
         f"{name}: held-out replay error {error.value:.4f} ({error.lo:.4f} to {error.hi:.4f}), "
         f"bound {limits[name]:.4f}, nominal robot {nominal.value:.4f}{zero}"
-        for name, error, nominal, zero in zip(
-            residuals.joint_names,
-            residuals.twin,
-            residuals.nominal,
-            plain or [""] * len(residuals.joint_names),
-            strict=True,
-        )
+        for name, error, nominal, zero in zip(names, residuals.twin, residuals.nominal, plain, strict=True)
     ]

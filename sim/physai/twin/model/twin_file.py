@@ -161,9 +161,9 @@ class Residuals(Frozen):
     """Root mean square error of the nominal robot."""
     gain: tuple[Interval, ...]
     """Nominal minus twin, from the same resampled windows; `lo` above 0 means a significant improvement."""
-    at_zero: Annotated[tuple[NonNegative, ...], Field(exclude_if=lambda errors: not errors)] = ()
+    at_zero: Annotated[tuple[NonNegative, ...], Field(exclude_if=lambda it: not it)] = ()
     """Root mean square error of the fitted twin with the recordings' own zeros, without offsets; empty in old files."""
-    gain_at_zero: Annotated[tuple[Interval, ...], Field(exclude_if=lambda gains: not gains)] = ()
+    gain_at_zero: Annotated[tuple[Interval, ...], Field(exclude_if=lambda it: not it)] = ()
     """`gain` with the recordings' own zeros."""
     motion: tuple[NonNegative, ...]
     """Root mean square displacement of each joint from its position at the window's start."""
@@ -346,8 +346,7 @@ class TwinRecord:
     actuators: Annotated[tuple[ActuatorResponse, ...], Field(max_length=MAX_JOINTS)] = ()
     """How motors follow their commands, of the joints whose recordings show it; none for position servos."""
     residuals: Residuals | None = None
-    """Replay of the held-out recordings from measured efforts, or from commands if no efforts are measured. None
-    without held-out recordings."""
+    """Replay of the held-out recordings from efforts, or commands if efforts are not measured. None without any."""
     command_residuals: Residuals | None = None
     """Replay from commands through `actuators`; None if `residuals` are from commands, or no response is known."""
     sample: ReplaySample | None = None
