@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[2]
 ROOTS = {
     "sdk": {"sdk"},
     "train": {"train", "cluster", "rlhf"},
-    "sim": {"compute", "sim", "twin", "gates", "service"},
+    "sim": {"compute", "sim", "foreign", "twin", "gates", "service"},
     "deploy_jetson": {"deploy_jetson"},
     "ros": {"ros"},
 }
-"""Packages of the namespace `physai` in each root. Reserved: `foreign`, `vision` and `drift` in sim, `fleet` in
+"""Packages of the namespace `physai` in each root. Reserved: `vision` and `drift` in sim, `fleet` in
 deploy_jetson."""
 DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".html", ".css", ".js"}
 """What may lie beside Python in a package; anything else needs a line here first."""

@@ -33,14 +33,15 @@ SHORT_CUTS = {
     "eval": "policy.eval",
     "play": "policy.play",
     "export": "policy.export",
+    "import": "policy.import",
     "calibrate": "sim.calibrate",
     "validate": "sim.validate",
     "flash": "robot.flash",
     "new": "tasks.new",
 }
-"""Names of ten verbs without their nouns."""
+"""Names of eleven verbs without their nouns."""
 
-RESERVED = ("policy import", "policy audit", "drift", "demos", "fleet", "mcp")
+RESERVED = ("policy audit", "drift", "demos", "fleet", "mcp")
 """Places of verbs to come; nothing else takes them."""
 
 OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
