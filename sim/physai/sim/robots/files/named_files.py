@@ -51,8 +51,13 @@ def _included(model: Path, name: str) -> Sequence[Path]:
     return () if "$" in name else (model.parent / name,)
 
 
-def _of_mjcf(model: Path, root: Element) -> Iterator[Sequence[Path]]:
-    # Files are relative to the main file and to the folders that any compiler element names, of included files too.
+def mjcf_parts(model: Path, root: Element) -> tuple[list[Element], list[Path]]:
+    """Return the root elements of an MJCF file and of all files that it includes, and the paths of these.
+
+    Args:
+        model: path of the file.
+        root: its root element.
+    """
     roots, included = [root], list(_includes(root))
     seen: dict[Path, None] = {}
     for name in islice(_drained(included), MAX_INCLUDED):
@@ -66,7 +71,13 @@ def _of_mjcf(model: Path, root: Element) -> Iterator[Sequence[Path]]:
             continue
         roots.append(more)
         included += _includes(more)
-    yield from ((path,) for path in seen)
+    return roots, list(seen)
+
+
+def _of_mjcf(model: Path, root: Element) -> Iterator[Sequence[Path]]:
+    # Files are relative to the main file and to the folders that any compiler element names, of included files too.
+    roots, included = mjcf_parts(model, root)
+    yield from ((path,) for path in included)
     compilers = [one for each in roots for one in each.iter("compiler")]
     folders = ["", *(folder for one in compilers for key in _FOLDERS if (folder := one.get(key)))]
     stripped = any(one.get("strippath") == "true" for one in compilers)

@@ -9,8 +9,9 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.robots.files.named_files import announce_files
+from physai.sim.robots.files.named_files import announce_files, mjcf_parts
 from physai.sim.robots.files.pictures import check_model_pictures
+from physai.sim.robots.files.xmlfile import read_xml
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.names import usable_names
 
@@ -42,6 +43,7 @@ def read_mjcf(
         ValueError: MuJoCo does not read or compile the file.
     """
     spec = mujoco.MjSpec.from_file(str(path))
+    _complete(spec, path, decisions)
     check_model_pictures(spec, path.parent)
     announce_files(path)
     if balance:
@@ -57,6 +59,27 @@ def read_mjcf(
     changed = _edited(spec, still, renamed, decisions)
     changed.modelfiledir = spec.modelfiledir or str(path.resolve().parent)
     return changed
+
+
+def _complete(spec: mujoco.MjSpec, path: Path, decisions: Decisions) -> None:
+    """Add materials that are named and not defined, and drop contacts with what another file of a scene defines."""
+    geoms = {str(geom.name) for geom in spec.geoms}
+    for pair in list(spec.pairs):
+        absent = sorted({str(pair.geomname1), str(pair.geomname2)} - geoms)
+        if absent:
+            decisions.add(
+                f"contact {pair.name or absent[0]}",
+                f"is with {absent[0]}, which this file does not have: left out; with the floor of physai, geoms touch "
+                "by their own numbers",
+                "import the scene that has it",
+            )
+            spec.delete(pair)
+    # MuJoCo may look for the material of a default only when it reads the model that it has written.
+    roots, _ = mjcf_parts(path, read_xml(path).root)
+    named = {element.get("material", "") for root in roots for element in root.iter()}
+    for name in sorted(named - {"", *(str(material.name) for material in spec.materials)}):
+        spec.add_material(name=name)
+        decisions.add(f"material {name}", "is named and not defined: a plain one", "define it in the file")
 
 
 def _matching(path: Path, names: list[str], patterns: tuple[str, ...]) -> set[str]:

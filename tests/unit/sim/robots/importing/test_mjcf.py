@@ -134,3 +134,33 @@ def test_a_body_with_a_second_free_joint_is_named(tmp_path: Path) -> None:
     (tmp_path / "two.xml").write_text(text)
     model = import_robot(tmp_path / "two.xml", tmp_path / "out").robot.model
     assert int(model.jnt_type[0]) == mujoco.mjtJoint.mjJNT_FREE
+
+
+SCENE = """<mujoco model="walker"><compiler angle="radian"/>
+<default><default class="collision">
+  <geom group="3" material="transparent" friction="0.7 0.005 0.0001"/></default></default>
+<worldbody><body name="trunk" pos="0 0 0.5"><freejoint/><geom name="box" type="box" size=".2 .1 .05" mass="5"/>
+  <body name="leg" pos="0 0 -.05"><joint name="knee" axis="0 1 0" range="-1 1"/>
+    <geom name="shin" class="collision" type="capsule" size=".02" fromto="0 0 0 0 0 -.3" mass="1"/>
+  </body></body></worldbody>
+<contact><pair name="foot_floor" geom1="shin" geom2="floor" friction="1 1"/>
+  <pair name="self" geom1="shin" geom2="box"/></contact>
+<actuator><motor joint="knee" ctrlrange="-20 20"/></actuator></mujoco>"""
+
+
+def test_what_a_scene_would_have_defined_is_said_and_left_out(tmp_path: Path) -> None:
+    """G1's file in its wheel has contacts with the floor of a scene, T1's and Lite3's a material of no one."""
+    (tmp_path / "walker.xml").write_text(SCENE)
+    with pytest.raises(ValueError, match=r"floor|transparent"):
+        mujoco.MjSpec.from_file(str(tmp_path / "walker.xml")).compile()
+    result = import_robot(tmp_path / "walker.xml", tmp_path / "out")
+    model = result.robot.model
+    assert "material transparent: is named and not defined: a plain one" in said(result)
+    assert "contact foot_floor: is with floor, which this file does not have" in said(result)
+    assert [model.pair(number).name for number in range(model.npair)] == ["self"]
+    # What the file says of the geom itself stays.
+    assert model.geom("shin").friction.tolist() == [0.7, 0.005, 0.0001]
+    assert float(model.body_mass.sum()) == pytest.approx(6.0)
+    # The folder loads in plain MuJoCo.
+    (file,) = (tmp_path / "out").glob("*.xml")
+    assert mujoco.MjSpec.from_file(str(file)).compile().npair == 1
