@@ -164,3 +164,35 @@ def test_what_a_scene_would_have_defined_is_said_and_left_out(tmp_path: Path) ->
     # The folder loads in plain MuJoCo.
     (file,) = (tmp_path / "out").glob("*.xml")
     assert mujoco.MjSpec.from_file(str(file)).compile().npair == 1
+
+
+IMUS = """<mujoco model="walker"><worldbody><body name="trunk" pos="0 0 0.5"><freejoint/>
+  <geom type="box" size=".2 .1 .05"/>{trunk}<body name="shell" pos="0 0 .1"><geom size=".01" mass=".01"/>{shell}</body>
+  <body name="head" pos=".2 0 0"><joint name="neck" axis="0 1 0" range="-1 1"/>
+    <geom size=".05" mass=".5"/>{head}</body></body></worldbody><actuator><motor joint="neck" ctrlrange="-5 5"/></actuator><sensor>{sensor}</sensor></mujoco>"""
+PLACES = {"trunk": "", "shell": "", "head": "", "sensor": ""}
+
+
+@pytest.mark.parametrize(
+    ("places", "site", "told"),
+    [
+        ({}, "imu", "imu: at the origin of trunk"),
+        # A name that the file uses elsewhere was an error of MuJoCo: "repeated name 'imu' in site".
+        ({"head": "<site name='imu'/>"}, "base_imu", "imu: at the origin of trunk"),
+        ({"shell": "<site name='imu'/>"}, "imu", "imu: at the site of that name"),
+        (
+            {"shell": "<site name='s'/>", "sensor": "<gyro name='w' site='s'/>"},
+            "s",
+            "imu: where the file has its sensor w",
+        ),
+        # That of a head which moves is not the base's.
+        ({"head": "<site name='s'/>", "sensor": "<gyro name='w' site='s'/>"}, "imu", "imu: at the origin of trunk"),
+    ],
+)
+def test_the_imu_is_where_the_file_has_it(places: dict[str, str], site: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "walker.xml").write_text(IMUS.format(**PLACES | places))
+    result = import_robot(tmp_path / "walker.xml", tmp_path / "out")
+    model = result.robot.model
+    assert told in said(result)
+    assert [sensor.name for sensor in result.robot.spec.sensors][-3:] == ["imu_quat", "imu_ang_vel_b", "imu_lin_acc_b"]
+    assert model.site(int(model.sensor("imu_ang_vel_b").objid[0])).name == site

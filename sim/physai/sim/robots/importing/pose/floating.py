@@ -49,9 +49,30 @@ def add_imu(spec: mujoco.MjSpec, decisions: Decisions) -> None:
     if any(sensor.name in wanted for sensor in spec.sensors):
         return
     base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
-    site = next((site.name for site in base.sites if site.name == IMU_SITE), None)
-    if site is None:
-        site = base.add_site(name=IMU_SITE).name
+    site, found = _imu_site(spec, base, set(wanted.values()))
     for name, kind in wanted.items():
         spec.add_sensor(name=name, type=kind, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=site)
-    decisions.add("imu", f"at the origin of {base.name}", "move the site imu in the result")
+    decisions.add("imu", found or f"at the origin of {base.name}", f"move the site {site} in the result")
+
+
+def _imu_site(spec: mujoco.MjSpec, base: mujoco.MjsBody, kinds: set[int]) -> tuple[str, str]:
+    """Return the site of the base's IMU, and why it is that; a new one at the base's origin without a reason."""
+    sites = {str(site.name): site for site in spec.sites if site.name and _moves_with(site.parent, base)}
+    for sensor in spec.sensors:
+        if sensor.type in kinds and sensor.objtype == mujoco.mjtObj.mjOBJ_SITE and str(sensor.objname) in sites:
+            return str(sensor.objname), f"where the file has its sensor {sensor.name or sensor.objname}"
+    if IMU_SITE in sites:
+        return IMU_SITE, "at the site of that name"
+    name, taken = IMU_SITE, {str(site.name) for site in spec.sites}
+    while name in taken:
+        name = f"base_{name}"
+    return str(base.add_site(name=name).name), ""
+
+
+def _moves_with(body: mujoco.MjsBody, base: mujoco.MjsBody) -> bool:
+    """Whether a body is the base, or welded to it."""
+    while body.name != base.name:
+        if list(body.joints) or body.name == "world":
+            return False
+        body = body.parent
+    return True
