@@ -167,9 +167,11 @@ def test_what_a_scene_would_have_defined_is_said_and_left_out(tmp_path: Path) ->
 
 
 IMUS = """<mujoco model="walker"><worldbody><body name="trunk" pos="0 0 0.5"><freejoint/>
-  <geom type="box" size=".2 .1 .05"/>{trunk}<body name="shell" pos="0 0 .1"><geom size=".01" mass=".01"/>{shell}</body>
+  <geom type="box" size=".2 .1 .05"/>{trunk}
+  <body name="shell" pos="0 0 .1"><geom size=".01" mass=".01"/>{shell}</body>
   <body name="head" pos=".2 0 0"><joint name="neck" axis="0 1 0" range="-1 1"/>
-    <geom size=".05" mass=".5"/>{head}</body></body></worldbody><actuator><motor joint="neck" ctrlrange="-5 5"/></actuator><sensor>{sensor}</sensor></mujoco>"""
+    <geom size=".05" mass=".5"/>{head}</body></body></worldbody>
+<actuator><motor joint="neck" ctrlrange="-5 5"/></actuator><sensor>{sensor}</sensor></mujoco>"""
 PLACES = {"trunk": "", "shell": "", "head": "", "sensor": ""}
 
 
