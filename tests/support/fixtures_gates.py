@@ -147,6 +147,8 @@ def credible_twin(task: Task) -> Twin:
                 twin=(error,),
                 nominal=(worse,),
                 gain=(Interval(value=0.018, lo=0.016, hi=0.02),),
+                at_zero=(0.002,),
+                gain_at_zero=(Interval(value=0.018, lo=0.016, hi=0.02),),
                 motion=(0.2,),
             ),
             logs=Logs(

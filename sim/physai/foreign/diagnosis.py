@@ -1,5 +1,6 @@
 """What the file of somebody else's policy states about itself, and what it leaves open."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -9,9 +10,8 @@ from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.base.file_names import MAX_POLICY_BYTES
 from physai.sdk.base.files import read_bounded
-from physai.sdk.base.formats.canonical import sha256_hex
-from physai.sdk.policy.header import MAX_POLICY_BYTES
 
 TORCH_SUFFIXES = (".pt", ".pth", ".jit", ".pkl", ".zip")
 BOUNDED = ("Tanh", "Clip", "Sigmoid", "HardSigmoid", "Softsign")
@@ -128,7 +128,7 @@ def _diagnosis(path: Path, data: bytes, facts: Mapping[str, Any]) -> PolicyDiagn
     versions: dict[str, int] = dict(facts["opset"])
     return PolicyDiagnosis(
         file=path,
-        sha256=sha256_hex(data),
+        sha256=hashlib.sha256(data).hexdigest(),
         size_bytes=len(data),
         producer=facts["producer"],
         ir_version=facts["ir_version"],

@@ -82,6 +82,8 @@ def credible_twin(
                 twin=small,
                 nominal=large,
                 gain=tuple(Interval(value=0.018, lo=0.016, hi=0.02) for _ in joints),
+                at_zero=(0.002,) * len(joints),
+                gain_at_zero=tuple(Interval(value=0.018, lo=0.016, hi=0.02) for _ in joints),
                 motion=(0.2,) * len(joints),
             ),
             logs=Logs(

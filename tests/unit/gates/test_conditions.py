@@ -123,6 +123,20 @@ def test_conditions_know_their_fields_by_name(task: Task, credible_twin: Twin) -
     assert np.isclose(float(record["lag_upper_s"]), 0.02)
 
 
+def test_a_lag_that_recordings_are_replayed_worse_with_is_not_tested(credible_twin: Twin) -> None:
+    """Efforts that were rounded copies of the commands showed a lag of 0, and the motion a later one."""
+    assert credible_twin.residuals is not None
+    shown = credible_twin.residuals.model_copy(update={"command_lag": Interval(value=0.0, lo=0.0, hi=0.0)})
+    twin = replace(credible_twin, residuals=shown)
+    assert lag_doubt(twin) == (0.0, 0.0)
+    later, earlier = Interval(value=0.95, lo=0.92, hi=0.987), Interval(value=1.0, lo=0.98, hi=1.02)
+    ratios = (Alternative(name="lag -6 ms", ratio=earlier), Alternative(name="lag +6 ms", ratio=later))
+    sent = replace(twin, command_residuals=shown.model_copy(update={"alternatives": ratios}))
+    assert lag_doubt(sent) == (0.0, LAG_DOUBT_S)
+    timing = Timing(command_lag_mean_s=0.0, command_lag_p99_s=0.0)
+    assert "these are replayed better with another" in " ".join(replace(sent, timing=timing).credible().reasons)
+
+
 def test_a_lag_of_efforts_does_not_test_the_delay_of_a_servo(credible_twin: Twin) -> None:
     """A twin file that states one, of which its replays from targets say nothing, has not tested its delay."""
     assert credible_twin.residuals is not None

@@ -1,6 +1,7 @@
 """Terminal output: tables, colours (unless NO_COLOR is set), escaped control characters."""
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -30,3 +31,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str =
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
     return "\n".join((indent + line).rstrip() for line in padded)
+
+
+def say_on_stderr(text: str) -> None:
+    """Print a line for people on standard error, without control characters."""
+    print(printable(text), file=sys.stderr)

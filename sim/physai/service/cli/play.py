@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from physai.compute.cli.progress_bars import share_bar
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.parameters.arguments import require_range
-from physai.sdk.base.terminal import printable, table
+from physai.sdk.base.terminal import printable, say_on_stderr, table
 from physai.sdk.cli.verb import AsJson, Option, verb
 from physai.service.view.playing.play_policy import play
 
@@ -52,16 +51,12 @@ def command(
 
         screen = partial(play_in_browser, port=web)
     with share_bar(f"playing {what}") as progress:
-        played = call(screen=screen, progress=progress, say=_say)
+        played = call(screen=screen, progress=progress, say=say_on_stderr)
     if as_json:
         print(json.dumps(_record(played, files, seed=seed, nominal=nominal)))
     else:
         _print(played, files)
     return INTERRUPTED if played.interrupted else 0
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
 
 
 def _record(played: Playback, files: dict[str, Path | None], *, seed: int, nominal: bool) -> dict[str, Any]:

@@ -232,7 +232,8 @@ def home_controls(model: mujoco.MjModel) -> Array:
     """Controls with which the position servos hold the home pose, 0 for motors, shape (nu,)."""
     controls, home = np.zeros(model.nu), home_qpos(model)
     for actuator in range(model.nu):
-        if _drives_joint(model, actuator) and servo_gains(model, actuator)[0] > 0.0:
+        # Not `servo_gains`: a twin's motors have the gains that were fitted.
+        if _drives_joint(model, actuator) and model.actuator_biasprm[actuator, 1] < 0.0:
             controls[actuator] = home[model.jnt_qposadr[model.actuator_trnid[actuator, 0]]]
     return controls
 

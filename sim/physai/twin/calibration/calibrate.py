@@ -18,6 +18,7 @@ from physai.sim.robots import Robot
 from physai.twin.calibration.alternatives import command_alternatives, model_alternatives
 from physai.twin.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress
 from physai.twin.calibration.fit.friction_choice import AUTO, Search, fit_friction
+from physai.twin.calibration.fit.links import outside_links
 from physai.twin.calibration.measured import (
     at_two_rates,
     error_floors,
@@ -39,14 +40,14 @@ from physai.twin.calibration.replay.replay import (
 )
 from physai.twin.calibration.replay.sample import replay_sample
 from physai.twin.calibration.replay.windows import Windows
-from physai.twin.calibration.split import untested
+from physai.twin.calibration.split import LAG_OF, untested
 from physai.twin.claims.spot_check import MOTION_MIN
 from physai.twin.logs import LogError, RobotLog
 from physai.twin.logs.comparison.overlap import overlapping
 from physai.twin.logs.comparison.same_motion import same_motion
+from physai.twin.model.credibility import lag_doubt
 from physai.twin.model.twin import Twin
 from physai.twin.model.twin_file import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
-from physai.twin.parameters.inertia import extent
 from physai.twin.parameters.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.twin.parameters.parameters import Parameter, catalogue
 
@@ -108,15 +109,17 @@ def fit_twin(
         held_out: recordings for the score; without any the twin is not credible.
         window_s: length of the windows [s].
         budget_steps: number of physics steps after which the search ends with the best result so far.
-        time_budget_s: time after which it ends, too [s]; the result then depends on the computer. None for no limit.
+        time_budget_s: all fits end after 85 % of this time, too [s]; the result then depends on the computer. None for
+            no limit.
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
         ray: cluster that replays the alternatives to the twin, see `model_alternatives`; None for this process.
         still: recordings of the robot at rest, for its sensor noise.
         only: parameters to fit; all of them by default. The twin has the others, too, as not constrained: a verdict
-            must not take for known what was never fitted.
-        friction: friction model of the joints, a key of `physai.sim.friction.MODELS`; by default the one with the
-            smallest error on recordings left out of the fit, see `fit_friction`.
+            must not take for known what was never fitted. The intervals of the fitted ones are those at nominal values
+            of the others.
+        friction: friction model of the joints, a key of `physai.sim.friction.MODELS`; by default Coulomb friction where
+            that is enough, else the terms of all that recordings left out of fits do not exclude, see `fit_friction`.
         folder: folder of the twin file, to which the path of the robot's file is relative. The current one by default.
         report: called after every evaluation.
 
@@ -149,7 +152,12 @@ def fit_twin(
     if only:
         twin = _with_left_out(twin, every(chosen))
     score = partial(replay, robot=robot, window_s=window_s, seed=seed, num_threads=threads)
-    return _judged(twin, fitted, robot, train, held_out, score, num_threads=threads, ray=ray)
+
+    def told(stage: str) -> None:
+        rmse = np.array(fitted.history[-1] if fitted.history else ())
+        report(FitProgress(stage=stage, evaluations=0, rmse=rmse, parameters=len(fitted.chosen), share=1.0))
+
+    return _judged(twin, fitted, robot, train, held_out, score, told, num_threads=threads, ray=ray)
 
 
 def _measured_twin(
@@ -184,6 +192,7 @@ def _judged(
     train: Sequence[RobotLog],
     held_out: Sequence[RobotLog],
     score: Callable[..., ReplayScore],
+    told: Callable[[str], None],
     *,
     num_threads: int,
     ray: str | None,
@@ -194,11 +203,14 @@ def _judged(
     def nominal() -> Any:
         return calibration_model(robot)
 
+    told("scores of the fitted recordings")
     train_score, train_nominal = score(twin, logs=train), score(nominal(), logs=train)
+    told("scores of the held-out recordings")
     held = score(twin, logs=held_out) if held_out else None
     held_nominal = score(nominal(), logs=held_out) if held_out else None
     commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
+        told("scores of the changed twins")
         others = model_alternatives(robot, twin, twin.model(), held, num_threads=num_threads, ray=ray)
         lag = held_out_lag(train, held_out)
         twin = replace(
@@ -208,13 +220,15 @@ def _judged(
         )
         sent = with_commands(twin, held_out)
         if sent:
+            told("scores from commands")
             commanded = score(twin, logs=sent, drive="command")
             commanded_nominal = score(nominal(), logs=sent, drive="command")
             driven = twin.model()
             twin.add_motor_inertia(driven)
             others = command_alternatives(robot, twin, driven, commanded, num_threads=num_threads, ray=ray)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
-    left_out = untested(train, held_out)
+    known = lag_doubt(twin) == (0.0, 0.0)
+    left_out = [what for what in untested(train, held_out) if not (known and what.startswith(LAG_OF))]
     if left_out:
         note = f"shown by fitted recordings alone, and so not tested: {', '.join(left_out)}"
         twin = replace(twin, notes=(*twin.notes, note[:500]))
@@ -339,24 +353,6 @@ def _with_fit(twin: Twin, parameters: Sequence[Parameter], result: Fit, model: A
         covariance=_in_units(parameters, result),
         notes=(*result.notes, *outside_links(fitted, model)),
     )
-
-
-def outside_links(parameters: Sequence[FittedParameter], model: Any) -> list[str]:
-    """Return which fitted centres of mass lie outside their links: what pulls them there is not the link's mass."""
-    found: list[str] = []
-    for parameter in parameters:
-        link, what = parameter.name.rsplit(".", 1)
-        if not (parameter.identified and what.startswith("com_")):
-            continue
-        box = extent(model, int(model.body(link).id))
-        axis = "xyz".index(what[-1])
-        if box is None or box[0][axis] <= parameter.value <= box[1][axis]:
-            continue
-        found.append(
-            f"{parameter.name}, {parameter.value:.3g} ± {1.96 * parameter.std:.2g} m, is outside {link}, which reaches "
-            f"from {box[0][axis]:.3g} to {box[1][axis]:.3g} m: check signs, zeros and efforts of the recordings"
-        )
-    return found
 
 
 def _with_left_out(twin: Twin, every: Sequence[Parameter]) -> Twin:

@@ -65,13 +65,14 @@ def calibrate(
         columns: column map for all recordings.
         recorded_on: the recorded robot, MODEL/UNIT such as ur10e/cell-3; stored in the twin and checked when flashing.
         window_s: length of a replay [s].
-        friction: friction model of the joints. By default the one with the smallest error on recordings left out of
-            fits.
-        only: parameters to fit; the twin has the others as not constrained. None for all.
+        friction: friction model of the joints. By default Coulomb friction where that is enough, else the terms of all
+            models that recordings left out of fits do not exclude.
+        only: parameters to fit; the twin has the others as not constrained, and intervals of the fitted ones are those
+            at nominal values of the others. None for all.
         report: folder to write report.html to.
         budget_steps: physics steps that the fit may simulate; with more it fits more windows.
-        time_budget_s: stop earlier [s], with the best result so far, which then depends on the computer. None for no
-            limit.
+        time_budget_s: end all fits after 85 % of this time [s], with the best result so far, which then depends on the
+            computer; the scores after them take as long as they take. None for no limit.
         seed: seed of the split and the bootstrap.
         num_threads: number of threads; 0 takes one per available processor (default).
         ray: replay the alternatives to the twin on Ray, one per processor: auto (the cluster of RAY_ADDRESS or of this

@@ -21,6 +21,8 @@ TOP = 0.99
 """Quantile of speeds and efforts that counts as the greatest: single samples may be faults."""
 SPEED_S = 0.02
 """Time over which speeds are measured [s]."""
+LAG_OF = "the lag of "
+"""Begins the name of the evidence for a lag."""
 MAX_SPLITS = 500
 """Number of random splits that are compared."""
 
@@ -96,7 +98,7 @@ def evidence(logs: Sequence[RobotLog]) -> dict[str, Array]:
     for joint, name in enumerate(logs[0].joint_names):
         known = [len(each) > joint and (lag := each[joint]) is not None and lag.identified for each in lags]
         if any(known):
-            shown[f"the lag of {name}"] = np.array(known, np.float64)
+            shown[f"{LAG_OF}{name}"] = np.array(known, np.float64)
     for what, sizes in _ranges(logs).items():
         for name, size in zip(logs[0].joint_names, sizes.T, strict=True):
             if size.max() > 0.0:

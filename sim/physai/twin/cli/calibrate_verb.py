@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.compute.cli.progress_bars import ShareLines, progress_bar
-from physai.sdk.base.terminal import printable, styled, table
+from physai.sdk.base.terminal import printable, say_on_stderr, styled, table
 from physai.sdk.cli.shared.options import ValidatorSigning
 from physai.sdk.cli.verb import AsJson, Option, verb
 from physai.twin.calibration.from_recordings import calibrate
@@ -41,7 +41,7 @@ def command(
     """
     key = signing.signing_key()
     with _progress() as progress:
-        result = call(key=key, progress=progress, say=_say)
+        result = call(key=key, progress=progress, say=say_on_stderr)
     credibility = result.twin.credible()
     if as_json:
         print(json.dumps(_as_json(result)))
@@ -55,10 +55,6 @@ def command(
         word, colour = ("credible", "green") if credibility.holds else ("not credible", "red")
         print(f"{styled(word, colour, sys.stdout)}: {printable('; '.join(reasons))}")
     return 0 if credibility.holds else 1
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
 
 
 @contextlib.contextmanager

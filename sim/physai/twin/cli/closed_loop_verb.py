@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from physai.compute.cli.progress_bars import share_bar
-from physai.sdk.base.terminal import printable, styled, table
+from physai.sdk.base.terminal import printable, say_on_stderr, styled, table
 from physai.sdk.cli.shared.options import TrustedValidators, ValidatorSigning
 from physai.sdk.cli.verb import AsJson, Option, verb
 from physai.twin.closed_loop.check_closed_loop import check_closed_loop
@@ -36,7 +36,7 @@ def command(
     key = signing.signing_key()
     validators = trusted.keys() if key is not None else ()
     with share_bar("playing in the twin") as progress:
-        check = call(key=key, validators=validators, progress=progress, say=_say)
+        check = call(key=key, validators=validators, progress=progress, say=say_on_stderr)
     record = check.result.record
     if as_json:
         print(json.dumps(_as_json(check), ensure_ascii=False))
@@ -45,10 +45,6 @@ def command(
         colour = {"reproduced": "green", "contradicted": "red"}.get(record.verdict, "yellow")
         print(f"{styled(record.verdict, colour, sys.stdout)}: {printable(record.describe())}")
     return 0 if record.verdict == "reproduced" else 1
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
 
 
 def _as_json(check: ClosedLoopCheck) -> dict[str, Any]:

@@ -96,16 +96,13 @@ def run_closed_loop(
     real = recorded_runs(task, logs, length_s)
     tell(0.0)
     offsets = run_offsets(twin, task, logs, twin.draw(draws, seed), lambda share: tell(OFFSETS_SHARE * share))
+    starts = Starts.of(logs)
+
+    def played(share: float) -> None:
+        tell(OFFSETS_SHARE + (1.0 - OFFSETS_SHARE) * share)
+
     simulated = simulated_runs(
-        policy,
-        task,
-        twin,
-        Starts.of(logs),
-        offsets=offsets,
-        length_s=length_s,
-        draws=draws,
-        seed=seed,
-        tell=lambda share: tell(OFFSETS_SHARE + (1.0 - OFFSETS_SHARE) * share),
+        policy, task, twin, starts, offsets=offsets, length_s=length_s, draws=draws, seed=seed, tell=played
     )
     comparison = compare(task, real, simulated)
     record = ClosedLoop(

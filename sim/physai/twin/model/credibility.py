@@ -25,7 +25,9 @@ BLOCK_S, MIN_BLOCKS = 3.0, 3
 ALTERNATIVE_RATIO = 0.9
 """An alternative is preferred if the upper end of its error, relative to the twin's, is below this. Not 1, since a fit
 minimises errors without what start states explain: by the plain error, a neighbour may be some per cent better."""
-ZERO_SHARE = 0.25
+GAIN_SHARE = 1e-3
+"""Difference to the nominal robot's error that counts, as a share of it: rounding is significant, too."""
+ZERO_SHARE = 0.5
 """How much worse than the nominal robot a twin may replay recordings with their own zeros, as a share of its error:
 zeros that are really off cost the right model as much as a wrong one."""
 OFFSET_SPREAD = 1.96
@@ -115,15 +117,19 @@ def _too_large(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
 
 
 def _no_gain(residuals: Residuals) -> list[str]:
-    pairs = list(zip(residuals.joint_names, residuals.gain, strict=True))
-    worse = [
-        f"{name}: replays worse than the nominal robot by {-gain.value:.4f} ({-gain.hi:.4f} to {-gain.lo:.4f})"
-        for name, gain in pairs
-        if gain.hi < 0.0
-    ]
-    if worse or any(gain.lo > 0.0 for _, gain in pairs):
+    worse = _worse(residuals, "the nominal robot")
+    pairs = zip(residuals.gain, residuals.nominal, strict=True)
+    if worse or any(gain.lo > GAIN_SHARE * nominal.value for gain, nominal in pairs):
         return worse
     return ["it does not replay held-out recordings significantly better than the nominal robot on any joint"]
+
+
+def _worse(residuals: Residuals, than: str) -> list[str]:
+    return [
+        f"{name}: replays worse than {than} by {-gain.value:.4f} ({-gain.hi:.4f} to {-gain.lo:.4f})"
+        for name, gain, nominal in zip(residuals.joint_names, residuals.gain, residuals.nominal, strict=True)
+        if gain.hi < -GAIN_SHARE * nominal.value
+    ]
 
 
 def _hidden_by_offsets(twin: TwinRecord) -> list[str]:
@@ -163,12 +169,7 @@ def _from_commands(twin: TwinRecord, error_bounds: Mapping[str, float]) -> list[
     if found is None:
         return _untested_motors(twin)
     limits = {**bounds(found), **error_bounds}
-    worse = [
-        f"{name}: replays worse than an ideal motor by {-gain.value:.4f} ({-gain.hi:.4f} to {-gain.lo:.4f})"
-        for name, gain in zip(found.joint_names, found.gain, strict=True)
-        if gain.hi < 0.0
-    ]
-    doubts = _too_large(found, limits) + worse + _better_alternatives(found)
+    doubts = [*_too_large(found, limits), *_worse(found, "an ideal motor"), *_better_alternatives(found)]
     return [f"driven by commands, {doubt}" for doubt in doubts]
 
 
@@ -227,8 +228,9 @@ def _other_lag(twin: TwinRecord) -> list[str]:
 def lag_doubt(twin: TwinRecord) -> tuple[float, float]:
     """Return by how much a twin's command lag may be too high, and too low, for all that held-out recordings test [s].
 
-    A lag that they identify is tested. So is one where replays with another, `LAG_SHIFTS_S` earlier or later, or with
-    none, err significantly more. Twins without residuals were not calibrated and state no lag.
+    A lag that they identify is tested, unless they are replayed better with another. So is one where replays with
+    another, `LAG_SHIFTS_S` earlier or later, or with none, err significantly more. Twins without residuals were not
+    calibrated and state no lag.
     """
     if twin.residuals is None:
         return 0.0, 0.0
@@ -236,19 +238,18 @@ def lag_doubt(twin: TwinRecord) -> tuple[float, float]:
     compared = {one.name: one.ratio for one in twin.residuals.alternatives}
     # A servo's lag is the delay of its targets, which is part of every replay; no lag of efforts tests it.
     by_delay = {name: ratio for name, ratio in compared.items() if name.startswith(DELAY_CHANGE)}
+    sent = () if twin.command_residuals is None else twin.command_residuals.alternatives
+    found = {one.name: one.ratio for one in sent}
+    names = [f"lag {1e3 * shift:+.0f} ms" for shift in LAG_SHIFTS_S]
     if twin.residuals.command_lag is not None and not by_delay:
-        return 0.0, 0.0
+        # Measured efforts that are a copy of the commands show a lag of 0, and the motion shows the true one.
+        earlier, later = (found.get(name, NO_RATIO).hi >= 1.0 for name in names)
+        return 0.0 if earlier else -LAG_SHIFTS_S[0], 0.0 if later else LAG_DOUBT_S
     if by_delay:
         lower, upper = (f"{DELAY_CHANGE} {1e3 * max(0.0, delay + shift):.1f} ms" for shift in LAG_SHIFTS_S)
         earlier, later = (ratio.lo > 1.0 for ratio in (by_delay.get(lower, NO_RATIO), by_delay.get(upper, NO_RATIO)))
         none = earlier
     else:
-        found = (
-            {}
-            if twin.command_residuals is None
-            else {one.name: one.ratio for one in twin.command_residuals.alternatives}
-        )
-        names = [f"lag {1e3 * shift:+.0f} ms" for shift in LAG_SHIFTS_S]
         earlier, later = (found.get(name, NO_RATIO).lo > 1.0 for name in names)
         none = found.get(NO_LAG, NO_RATIO).lo > 1.0
     too_high = 0.0 if earlier and none else math.inf if not none else -LAG_SHIFTS_S[0]
@@ -267,7 +268,8 @@ def _lag_summary(twin: TwinRecord) -> str:
         return f"its command lag, {1e3 * lag:.1f} ms, was not tested on held-out recordings{doubt}"
     if found is None:
         return f"command lag {1e3 * lag:.1f} ms; held-out recordings are replayed worse with another"
-    return f"command lag {1e3 * lag:.1f} ms, that of the held-out recordings {1e3 * found.value:.1f} ms"
+    better = f"; these are replayed better with another{doubt}" if doubt else ""
+    return f"command lag {1e3 * lag:.1f} ms, that of the held-out recordings {1e3 * found.value:.1f} ms{better}"
 
 
 def _doubted(twin: TwinRecord) -> str:

@@ -154,6 +154,10 @@ ON_TRUST = {
     "sensors",  # absent where recordings show no steps
     "noise.joint_vel_std.0",  # a robot may not measure its speed or effort
     "noise.joint_effort_std.0",
+    "residuals.at_zero",  # on trust, and absent in files of before
+    "residuals.gain_at_zero",
+    "command_residuals.at_zero",
+    "command_residuals.gain_at_zero",
     "residuals.floor",  # absent is stricter than any
     "command_residuals.floor",
     "residuals.command_lag",  # held-out recordings with smooth commands identify none, and the verdict says so

@@ -65,10 +65,15 @@ def test_the_terms_of_all_models_that_are_not_excluded_are_fitted() -> None:
     """Two credible twins with another model each predicted opposite outcomes of one policy."""
     assert covering({"coulomb": 0.104, "stribeck": 0.1, "load": 0.12}) == "stribeck"
     assert covering({"coulomb": 0.2, "stribeck": 0.15, "load": 0.1, "stribeck-load": 0.106}) == "load"
-    assert covering({"coulomb": 0.2, "stribeck": 0.101, "load": 0.1, "stribeck-load": 0.12}) == "stribeck-load"
+    assert covering({"coulomb": 0.2, "stribeck": 0.101, "load": 0.1, "stribeck-load": 0.104}) == "stribeck-load"
+    # Its own error excludes the model with the terms of both.
+    assert covering({"coulomb": 0.2, "stribeck": 0.101, "load": 0.1, "stribeck-load": 0.12}) == "stribeck"
     assert covering({"coulomb": 0.2, "stribeck": 0.3, "load": 0.19, "stribeck-load": 0.1}) == "stribeck-load"
     assert covering({"coulomb": 0.1, "stribeck": 0.11, "load": 0.12, "stribeck-load": 0.13}) == "coulomb"
     assert covering({"coulomb": math.inf, "load": 5.0}) == "load"
+    # Fits without time err alike, and compare nothing.
+    assert covering(dict.fromkeys(CANDIDATES, 0.0884)) == "coulomb"
+    assert covering(dict.fromkeys(CANDIDATES, math.inf)) == "coulomb"
 
 
 def test_one_recording_does_not_tell_models_apart(pendulum: Robot, record: Recorder) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physai.sim.robots import Robot
-from physai.twin.calibration.calibrate import outside_links
+from physai.twin.calibration.fit.links import outside_links
 from physai.twin.model.twin_file import FittedParameter
 from physai.twin.parameters import inertia
 

@@ -422,3 +422,17 @@ class TestSpotCheck:
         if field != "controls":
             assert np.isinf(sample_error(wrong, sampled.model())).all()
             assert "replay with an error of inf" in spot_check(replace(sampled, sample=wrong), pendulum)
+
+
+def test_rounding_is_no_improvement(twin: Twin) -> None:
+    """A calibration without time left every value nominal, and 8e-16 rad less error was significant."""
+    assert twin.credible().holds
+    assert twin.residuals is not None
+    tiny = one(7.9e-16, 1.2e-16, 1.5e-15)
+    same = twin.residuals.model_copy(update={"nominal": twin.residuals.twin, "gain": (tiny,)})
+    judged = replace(twin, residuals=same).credible()
+    assert not judged.holds
+    assert "does not replay held-out recordings significantly better than the nominal robot" in judged.reasons[0]
+    worse = same.model_copy(update={"gain": (one(-1e-16, -2e-16, -1e-17),)})
+    reasons = replace(twin, residuals=worse, command_residuals=worse).credible().reasons
+    assert not any("worse" in reason for reason in reasons), reasons

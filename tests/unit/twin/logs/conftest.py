@@ -47,14 +47,14 @@ def hinge() -> RobotSpec:
 
 
 def swinging(count: int = 1000, period_s: float = 0.002) -> dict[str, Array]:
-    """A motion of both joints whose speeds are the derivatives of its positions; efforts are commands to 0.1 mN·m."""
+    """A motion of both joints; speeds are the derivatives of positions, and efforts 0.98 times the commands."""
     t = np.linspace(0.0, (count - 1) * period_s, count)
     columns: dict[str, Array] = {"t": t}
     for number, (size, pulse) in enumerate(((1.0, 5.0), (0.6, 7.0)), start=1):
         columns[f"q{number}"] = size * np.sin(pulse * t)
         columns[f"v{number}"] = size * pulse * np.cos(pulse * t)
         columns[f"u{number}"] = 2.0 * np.sin(3.0 * pulse * t + 0.3)
-        columns[f"e{number}"] = np.round(columns[f"u{number}"], 4)
+        columns[f"e{number}"] = 0.98 * columns[f"u{number}"]
     return columns
 
 

@@ -146,7 +146,7 @@ class TestEffortsInAnotherUnit:
         text = (path.parent / "columns.yaml").read_text().replace("joint_effort\n", "joint_pos\n", 1)
         write(motion, column_map=text)
         (found,) = [f for f in findings(path, arm, "units") if f.severity == "defect"]
-        assert "efforts of shoulder reach 2000, its effort limit is 5" in found.message
+        assert "efforts of shoulder reach 1960, its effort limit is 5" in found.message
         assert found.advice == "set `unit: mN*m` for joint_effort"
 
 

@@ -9,10 +9,12 @@ import pytest
 
 from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Task
+from physai.twin.model.measured_task import training_task
 from physai.twin.model.twin import Twin, nominal_twin
-from physai.twin.model.twin_file import Timing
+from physai.twin.model.twin_file import FittedParameter, Timing
 from physai.twin.virtual_robot.robot_twin import Jitter, RobotTwin, measured_jitter
 
 TaskMaker = Callable[..., Task]
@@ -31,6 +33,32 @@ def test_a_command_acts_in_the_physics_step_after_it(slider_task: TaskMaker) -> 
     twin.end_period()
     # 4 N on 2 kg and 8 N on 4 kg for 20 ms are 0.04 m/s, in any order of the actuators.
     np.testing.assert_allclose(twin.fields["joint_vel"], [0.04, 0.04], rtol=1e-6)
+
+
+def test_a_motor_with_a_fitted_gain_is_driven(slider_task: TaskMaker) -> None:
+    """It was refused: "gear 1 times gain 0.992 makes its control something other than the joint's effort"."""
+    task = slider_task()
+    (joint, *_) = task.contract.robot.joint_names
+    gain = FittedParameter(
+        name=f"{joint}.effort_gain",
+        unit="",
+        prior=1.0,
+        prior_std=0.02,
+        lower=0.5,
+        upper=1.5,
+        value=0.99,
+        std=0.001,
+        identified=True,
+    )
+    fitted = replace(nominal_twin(task.robot), parameters=(gain,), covariance=np.array([[1e-6]]))
+    twin = RobotTwin(task, fitted)
+    twin.advance(2)
+    twin.command(PUSH)
+    twin.advance(2)
+    twin.end_period()
+    # 0.04 m/s, as above, times the gain of the first joint.
+    np.testing.assert_allclose(twin.fields["joint_vel"], [0.99 * 0.04, 0.04], rtol=1e-6)
+    Environment(training_task(task, fitted), 2).reset()
 
 
 def test_a_lag_delays_a_command_by_whole_steps(slider_task: TaskMaker) -> None:

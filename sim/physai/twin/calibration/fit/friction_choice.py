@@ -121,11 +121,15 @@ def covering(errors: Mapping[str, float]) -> str:
     """Return the model with the fewest terms that has those of every model whose error is within `MARGIN` of the least.
 
     The posterior of its terms contains the simpler models, so that a verdict does not hang on a choice which the
-    recordings do not make.
+    recordings do not make. It is `PLAIN` if all models err alike, as fits without time do, and the first of the models
+    within `MARGIN` if none of them has all the terms.
     """
     least = min(errors.values())
-    kept = {term for model, error in errors.items() if error <= MARGIN * least for term in MODELS[model]}
-    return next(model for model in CANDIDATES if kept <= set(MODELS[model]))
+    survivors = [model for model, error in errors.items() if error <= MARGIN * least]
+    if len(errors) > 1 and math.isclose(max(errors.values()), least, rel_tol=1e-6):
+        return PLAIN
+    kept = {term for model in survivors for term in MODELS[model]}
+    return next((model for model in survivors if kept <= set(MODELS[model])), survivors[0])
 
 
 def _enough(search: Search, parameters: Sequence[Parameter], plain: Fit) -> str:

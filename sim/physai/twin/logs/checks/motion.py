@@ -9,6 +9,7 @@ from physai.sdk.contract.robot import JointSpec
 from physai.twin.logs.findings import LogFinding, Severity
 from physai.twin.logs.raw_log import RawLog
 from physai.twin.logs.robot_log import Array
+from physai.twin.logs.signals.lag import is_copy
 from physai.twin.logs.signals.lag_fit import LagEstimate
 from physai.twin.logs.signals.noise import resolution
 
@@ -188,8 +189,8 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
     if lag is not None and lag.identified and lag.explained > explained:
         gain, explained = lag.gain, lag.explained
     severity: Severity = "warning"
-    if np.array_equal(command, measured):
-        message = f"command and measured effort of {joint.name} are equal in every sample: one is a copy of the other"
+    if is_copy(command, measured):
+        message = f"command and measured effort of {joint.name} are equal but for rounding: one is a copy of the other"
         advice = (
             "map the effort that was measured; without one, leave out joint_effort: a copy does not show how the motor "
             "follows its command"

@@ -15,6 +15,9 @@ MAX_LAG_SAMPLES = 12_000
 
 _MIN_SAMPLES = 50
 
+COPY = 1e-3
+"""Greatest difference of a copy, as a share of the command's range. No sensor of effort is as exact."""
+
 _FLOOR_S = 1e-4
 """Minimum standard deviation of an estimate [s]: half the lag difference between two motors of the same model."""
 
@@ -29,16 +32,21 @@ def estimate_lag(time: Array, command: Array, measured: Array, *, seed: int = 0)
         seed: seed of the bootstrap.
 
     Returns:
-        The estimate; None if either series is constant, both are equal, or there are fewer than 50 samples.
+        The estimate; None if either series is constant, one is a copy of the other, or there are fewer than 50 samples.
     """
     excited = _most_excited(command)
     time, command, measured = time[excited], command[excited], measured[excited]
-    # One column under two names shows no motor.
-    copied = np.array_equal(command, measured)
+    # One column under two names, perhaps rounded, shows no motor.
+    copied = is_copy(command, measured)
     if len(time) < _MIN_SAMPLES or np.ptp(command) == 0.0 or np.ptp(measured) == 0.0 or copied:
         return None
     fit = LagFit(time, command, measured)
     return fit.estimate(seed) if fit.has_quick_changes else None
+
+
+def is_copy(command: Array, measured: Array) -> bool:
+    """Whether two series of one unit are the same but for rounding, shape (n,) each."""
+    return bool(np.abs(command - measured).max() <= COPY * np.ptp(command))
 
 
 def _most_excited(command: Array) -> slice:
