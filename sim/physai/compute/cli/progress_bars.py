@@ -39,15 +39,30 @@ class ShareLines:
 
 
 @contextmanager
-def share_bar(label: str) -> Generator[Callable[[float], None]]:
-    """Show a progress bar on stderr, lines if that is no terminal; yields what receives the share that is done."""
+def share_bars(*labels: str) -> Generator[tuple[Callable[[float], None], ...]]:
+    """Show progress bars on stderr, lines if that is no terminal.
+
+    Yields:
+        For each label a function that receives the share that is done, in [0, 1].
+    """
     lines = ShareLines()
     with progress_bar() as bar:
-        line = bar.add_task(label, total=1.0)
 
-        def update(share: float) -> None:
-            bar.update(line, completed=share)
-            if bar.disable:
-                lines(label, share)
+        def updates(label: str) -> Callable[[float], None]:
+            line = bar.add_task(label, total=1.0)
 
+            def update(share: float) -> None:
+                bar.update(line, completed=share)
+                if bar.disable:
+                    lines(label, share)
+
+            return update
+
+        yield tuple(updates(label) for label in labels)
+
+
+@contextmanager
+def share_bar(label: str) -> Generator[Callable[[float], None]]:
+    """Show a progress bar as `share_bars` does; yields what receives the share that is done."""
+    with share_bars(label) as (update,):
         yield update

@@ -35,7 +35,8 @@ def test_the_command_exports_a_run(run_folder: Path, capsys: pytest.CaptureFixtu
     fingerprint = load_contract(run_folder / "export" / "policy.onnx").fingerprint
     assert fingerprint in printed.out
     assert "joint_effort_target" in printed.out
-    assert printed.err == ""
+    # On a slow computer it tells its progress.
+    assert all(line.startswith("exporting: ") for line in printed.err.splitlines())
     policy = OnnxPolicy.load(run_folder / "export" / "policy.onnx")
     assert policy.header.provenance["seed"] == "0"
 

@@ -373,7 +373,8 @@ def test_the_command_writes_beside_the_policy(tmp_path: Path, capsys: pytest.Cap
     task.write_text(TASK_FILE.format(policy=str(POLICY)))
     assert run(str(tmp_path), "--task", str(task), "--variant", "fp16", "fp8", *FEW, *SKIPPED, "--json") == 1
     printed = capsys.readouterr()
-    assert printed.err == ""
+    # On a slow computer it tells its progress.
+    assert all("%" in line for line in printed.err.splitlines())
     fp16, fp8 = json.loads(printed.out)["variants"]
     assert fp16["file"] == str(tmp_path / "policy.fp16.onnx")
     assert (fp16["choice"]["joints"][0]["unit"], fp16["choice"]["refused"]) == ("N", "")

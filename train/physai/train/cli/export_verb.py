@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.compute.cli.progress_bars import share_bars
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, verb
 from physai.train.api.exporting import export
-from physai.train.cli.share_bars import share_bars
 
 if TYPE_CHECKING:
     from physai.train.onnx_export.export import ExportReport

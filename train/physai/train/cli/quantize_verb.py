@@ -7,9 +7,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from physai.compute.cli.progress_bars import share_bars
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, verb
-from physai.train.cli.share_bars import share_bars
 from physai.train.quantize.quantise_api import STEPS, quantise
 
 if TYPE_CHECKING:
