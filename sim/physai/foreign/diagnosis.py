@@ -1,4 +1,4 @@
-"""What the file of somebody else's policy states about itself, and what it leaves open."""
+"""Statements of the file of somebody else's policy about itself, and the questions that it leaves open."""
 
 import hashlib
 import json
