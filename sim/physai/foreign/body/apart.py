@@ -150,7 +150,6 @@ def _admit(model: Any, folder: Path | None, facts: JsonFacts, report: ReportProg
     facts["parity"] = apart
     report({"stage": "moving each input"})
     facts["unused"] = probe.unused_columns(graph, inputs)
-    facts["largest"] = [float(abs(output).max()) for output in together]
     return data
 
 
