@@ -1,7 +1,9 @@
 """What a runtime does with the lease of its robot, whatever else happens."""
 
 import threading
+import time
 
+import numpy as np
 import pytest
 from tests.harness.fixtures.local_robot import LocalRobot
 from tests.harness.fixtures.site import Site
@@ -85,6 +87,41 @@ def test_a_robot_that_cannot_be_driven_is_not_kept_from_others(site: Site) -> No
     robot.had = True
     until(lambda: not robot.had)
     robot.gone = ()
+    until(lambda: made.state is Lifecycle.ACTIVE)
+    made.commands.put(Command.SHUTDOWN)
+    thread.join()
+
+
+def test_a_robot_that_another_runtime_moves_is_waited_for_by_that_name(site: Site) -> None:
+    """Its motion comes second: it ends when the other runtime does."""
+
+    class Taken(Leased):
+        """A robot that moves, and another runtime has it at first."""
+
+        other = "the robot's lease, which the runtime a/1/b has"
+        speed, at_s = 0.5, time.monotonic()
+
+        def claim(self) -> str:
+            self.had = not self.other
+            return self.other
+
+        def poll(self) -> bool:
+            # Swings within ±0.05 rad, never slower than `speed`.
+            now = time.monotonic()
+            self.position[:] += self.speed * (now - self.at_s)
+            self.at_s = now
+            if abs(self.position[0] - self._default[0]) > 0.05:
+                self.speed = -self.speed
+                self.position[:] = np.clip(self.position, self._default - 0.05, self._default + 0.05)
+            return super().poll()
+
+    robot = Taken()
+    made, thread = begun(site, robot)
+    made.commands.put(Command.ACTIVATE)
+    until(lambda: made.waiting_for == robot.other)
+    Taken.other = ""
+    until(lambda: "the robot to be at rest" in made.waiting_for)
+    robot.speed = 0.0
     until(lambda: made.state is Lifecycle.ACTIVE)
     made.commands.put(Command.SHUTDOWN)
     thread.join()

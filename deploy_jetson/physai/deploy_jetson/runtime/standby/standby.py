@@ -139,6 +139,8 @@ class Standby:
             elif not obstacle:
                 # Last: a robot is claimed only once everything else is ready.
                 obstacle = self._exclusive.claim()
+        # After the claim: until then another runtime may move the robot, which is what is waited for.
+        obstacle = obstacle or self._motion()
         if self.wanted is not None and not obstacle and self._keeper.look():
             # A stop of the last moment.
             self.wanted = None
@@ -217,12 +219,14 @@ class Standby:
         overdue = self._overdue_heartbeat()
         if overdue:
             return f"the operator, who {overdue}"
-        obstacle = self._tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
+        return self._tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
+
+    def _motion(self) -> str:
+        """Describe the motion of a robot that is to be driven; empty if it is at rest."""
         # Until the activation is requested, a robot may be moved by hand. After it, the guard would see the robot move
         # in STANDSTILL and hold it until a reset; a free pole swings for minutes, but is slow enough twice a period.
-        if not obstacle and self.wanted is not None and (moving := self._tick.moving()):
-            return f"the robot to be at rest ({moving.removeprefix(': ')})"
-        return obstacle
+        moving = "" if self.wanted is None else self._tick.moving()
+        return f"the robot to be at rest ({moving.removeprefix(': ')})" if moving else ""
 
     def _overdue_heartbeat(self) -> str:
         """Describe the operator's last heartbeat, if it is overdue; empty if not."""
