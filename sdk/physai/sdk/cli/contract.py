@@ -156,13 +156,23 @@ def _observation(contract: PolicyContract) -> str:
         )
         for term in contract.observation.terms
     ]
-    return table(("range", "name", "of", "scale", "offset", "clip", "history"), rows)
+    shown = table(("range", "name", "of", "scale", "offset", "clip", "history"), rows)
+    spec = contract.observation
+    if (spec.layout, spec.newest, spec.first_fill) == ("term", "last", "repeat"):
+        return shown
+    return f"{shown}\n  history by {spec.layout}, newest {spec.newest}, filled with {spec.first_fill} at first"
 
 
 def _origin(term: ObservationTerm) -> str:
     words = [term.function or term.kind, term.source or "", f"along {term.chain}" if term.chain else ""]
     if term.joints is not None:
         words.append(f"of {', '.join(term.joints)}")
+    if term.elements is not None:
+        words.append(f"[{', '.join(map(str, term.elements))}]")
+    if term.clock is not None:
+        words.append(f"{term.clock.wave} every {_number(term.clock.period_s)} s, phases {_vector(term.clock.phases)}")
+    if term.values is not None:
+        words.append(_vector(term.values))
     return " ".join(word for word in words if word)
 
 
@@ -174,7 +184,12 @@ def _action(contract: PolicyContract) -> str:
         ):
             zero = "-" if term.kind.endswith("_incremental") else _number(offset)
             rows.append((str(len(rows)), joint, term.kind, _number(scale), zero, _range(lower, upper)))
-    return table(("#", "joint", "kind", "scale", "offset", "range"), rows)
+    shown = table(("#", "joint", "kind", "scale", "offset", "range"), rows)
+    limits = {term.target_name: term.output_limit for term in contract.action.terms if term.output_limit != 1.0}
+    lines = [
+        f"  {name}: network output {f'±{_number(limit)}' if limit else 'unbounded'}" for name, limit in limits.items()
+    ]
+    return "\n".join([shown, *lines])
 
 
 def _safety(contract: PolicyContract) -> str:

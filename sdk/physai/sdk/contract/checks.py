@@ -59,7 +59,8 @@ def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Ite
         yield f"kind: a term of kind function needs function and size, got {term.function!r} and {term.size}"
     elif term.kind != "function" and not (term.function is None and term.size is None):
         yield f"kind: a term of kind {term.kind} has no function and no size, got {term.function!r} and {term.size}"
-    if term.kind in ("sensor", "command", "function", *CHAIN_KINDS):
+    yield from _content_problems(term)
+    if term.kind in ("sensor", "command", "function", *CHAIN_KINDS) or (term.clock is not None and term.clock.gate):
         if term.source is None:
             yield f"source: a term of kind {term.kind} needs one"
         else:
@@ -75,6 +76,17 @@ def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Ite
     yield from _joint_problems(term, contract)
 
 
+def _content_problems(term: ObservationTerm) -> Iterator[str]:
+    for kind, label, given in (("clock", "clock", term.clock), ("constant", "values", term.values)):
+        if term.kind == kind and given is None:
+            yield f"{label}: a term of kind {kind} needs it"
+        elif term.kind != kind and given is not None:
+            yield f"{label}: a term of kind {term.kind} has none"
+    of_joints = term.kind == "sensor" and term.source in JOINT_SENSORS
+    if term.elements is not None and (term.kind not in ("sensor", "command") or of_joints):
+        yield f"elements: {term.source or term.kind} is no command and no sensor without joints; name its joints"
+
+
 def _source_problems(term: ObservationTerm, source: str, contract: ContractTerms) -> Iterator[str]:
     either = "sensor or command"
     kind = {"sensor": "sensor", "position_error": either, "function": either}.get(term.kind, "command")
@@ -83,6 +95,8 @@ def _source_problems(term: ObservationTerm, source: str, contract: ContractTerms
     sizes = {field.name: field.size for field in (*sensors, *commands)}
     if source not in sizes:
         yield f"source: {unknown_name(kind, source, sizes)}"
+    elif term.elements is not None and not max(term.elements) < sizes[source]:
+        yield f"elements: {max(term.elements)} of {source!r}, which has 0 to {sizes[source] - 1}"
     elif term.kind == "pose_error" and sizes[source] != POSE_SIZE:
         yield f"source: command {source!r} has size {sizes[source]}, a pose has {POSE_SIZE} (position, quaternion wxyz)"
     elif term.kind == "position_error" and sizes[source] != POSITION_SIZE:
@@ -158,6 +172,10 @@ def _format_problems(contract: ContractTerms) -> Iterator[str]:
     functions = [term.name for term in contract.observation.terms if term.kind == "function"]
     if contract.format_version == 1 and functions:
         yield f"format_version: 1 has no terms of kind function ({functions[0]}), which came with format 2"
+    for path in list(contract.fields_since_3())[:3] if contract.format_version < 3 else ():
+        yield f"format_version: {contract.format_version} has no such {path}, which came with format 3"
+    if contract.observation.layout == "time" and len({term.history for term in contract.observation.terms}) > 1:
+        yield "observation.layout: in the order of time, every term needs the same history"
     newer = list(contract.safety.fields_since_2()) if contract.format_version == 1 else []
     if newer:
         more = f" and {len(newer) - 3} more" if len(newer) > 3 else ""

@@ -12,13 +12,17 @@ JOINT_POS_KINDS = frozenset({"joint_pos_rel", "sin_cos", "pose_error", "position
 """Observation kinds that always read the sensor field joint_pos."""
 
 PREVIOUS_ACTION = "previous_action"
-"""Name of the memory that holds the network's last output, bounded to [-1, 1]."""
+"""Name of the memory that holds the network's last output, within its limit."""
 
 STARTED = "started"
 """Name of the memory that is 0 before the first call and 1 after it."""
 
 HISTORY_PREFIX = "history_"
 """Name prefix of memories that hold past samples of an observation term."""
+
+
+CLOCK_PREFIX = "clock_"
+"""Name prefix of memories that hold the angle of a gait's clock [rad], -1 while the robot stands."""
 
 
 def last_memory(target: str) -> str:

@@ -3,6 +3,7 @@
 Each part validates itself; `physai.sdk.contract.checks` checks their consistency.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -14,18 +15,40 @@ from physai.sdk.contract.robot import (
     Frozen,
     Label,
     Name,
+    NonNegative,
     Positive,
     RobotSpec,
     require_unique,
 )
 from physai.sdk.contract.safety_envelope import SafetyEnvelope
 
-FORMAT_VERSION = 2
-"""Format of new contracts; increased when an older reader could misinterpret a newer contract. Format 1, which lacks
-the optional fields marked in `safety_envelope`, is still supported."""
+FORMAT_VERSION = 3
+"""Newest format; increased when an older reader could misinterpret a newer contract. Format 1 lacks the optional fields
+marked in `safety_envelope`, format 2 those of policies from elsewhere (`fields_since_3`)."""
+
+DEFAULT_VERSION = 2
+"""Format of contracts that use no field of a newer one, so that older readers accept them."""
 
 OLDEST_FORMAT_VERSION = 1
 """Oldest supported format."""
+
+
+class GaitClock(Frozen):
+    """Clock of a gait: `wave`(φ + phase) per phase, where φ advances by 2π control_dt / period_s before each sample.
+
+    While the source, a command field, has a norm below `gate`, the robot is to stand: every phase is `standing_phase`,
+    or every value 0 if that is None. After that φ begins at 0 again.
+    """
+
+    wave: Literal["sin", "cos"]
+    period_s: Annotated[float, Field(ge=0.01, le=60.0)]
+    """Period of the gait [s]."""
+    phases: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=16)]
+    """Phase of each leg at φ = 0 [rad]."""
+    gate: NonNegative = 0.0
+    """Norm of the command below which the robot stands; 0 for never."""
+    standing_phase: Finite | None = None
+    """Phase of all legs while it stands [rad]; None where the values are 0."""
 
 
 class ObservationTerm(Frozen):
@@ -43,14 +66,18 @@ class ObservationTerm(Frozen):
         "previous_action",
         "last_target",
         "function",
+        "clock",
+        "constant",
     ]
     """`sensor`: a sensor field; `joint_pos_rel`: joint_pos - default_pos; `sin_cos`: sine and cosine of joint_pos;
     `projected_gravity`: the gravity direction in the base frame from imu_quat; `command`: a command field;
     `pose_error`: target minus forward kinematics in the base frame, position [m], then rotation axis times
     2 sin(angle / 2); `position_error`: a sensor or command field, the position of something in the base frame [m],
-    minus the position by forward kinematics; `previous_action`: the network's last output; `last_target`: the last
-    joint commands, positions less the measured position; `function`: a function of a sensor or command field, which
-    the package that trains the policy contributes and the exported graph contains (`physai.observation_functions`)."""
+    minus the position by forward kinematics; `previous_action`: the network's last output, within the output limit of
+    the action; `last_target`: the last joint commands, positions less the measured position; `function`: a function of
+    a sensor or command field, which the package that trains the policy contributes and the exported graph contains
+    (`physai.observation_functions`); `clock`: a `GaitClock`; `constant`: numbers that never change. The last two came
+    with format 3."""
     source: Name | None = None
     """Sensor, command or (for `pose_error`) command field it reads; None where the kind says it all. A
     `position_error` and a `function` read either."""
@@ -62,6 +89,17 @@ class ObservationTerm(Frozen):
     """Kinematic chain of a `pose_error` or `position_error`."""
     joints: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)] | None = None
     """Joints it selects of a joint vector; None for all."""
+    elements: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=4096)], ...] | None,
+        Field(min_length=1, max_length=4096, exclude_if=lambda elements: elements is None),
+    ] = None
+    """Elements it selects of a command or of a sensor that is no joint vector, in this order; None for all. Left out of
+    the document if None, as are the next two."""
+    clock: Annotated[GaitClock | None, Field(exclude_if=lambda clock: clock is None)] = None
+    values: Annotated[
+        tuple[Finite, ...] | None, Field(min_length=1, max_length=256, exclude_if=lambda values: values is None)
+    ] = None
+    """Values of a `constant`."""
     scale: Finite = 1.0
     offset: Finite = 0.0
     clip: Positive | None = None
@@ -79,6 +117,13 @@ class ObservationSpec(Frozen):
     """The observation vector, term after term."""
 
     terms: Annotated[tuple[ObservationTerm, ...], Field(min_length=1, max_length=64)]
+    layout: Annotated[Literal["term", "time"], Field(exclude_if=lambda layout: layout == "term")] = "term"
+    """Order of a history: all samples of a term, then the next term; or all terms of a sample, then the next sample,
+    for which every term has the same history. This and the next two came with format 3."""
+    newest: Annotated[Literal["last", "first"], Field(exclude_if=lambda newest: newest == "last")] = "last"
+    """Place of the newest sample in a history."""
+    first_fill: Annotated[Literal["repeat", "zero"], Field(exclude_if=lambda fill: fill == "repeat")] = "repeat"
+    """Samples before the first one: copies of it, or zeros."""
 
     @model_validator(mode="after")
     def _terms_are_unique(self) -> Self:
@@ -91,8 +136,8 @@ class ActionTerm(Frozen):
 
     Absolute kinds: u = clip(offset + scale · a, lower, upper).
     Incremental kinds: u = clip(u_previous + scale · a, lower, upper), where u_previous starts at the measured
-    position (`joint_pos_incremental`) or at 0 (`joint_effort_incremental`). The network output is bounded to
-    [-1, 1] by the graph for every kind.
+    position (`joint_pos_incremental`) or at 0 (`joint_effort_incremental`). The graph bounds the network output to
+    ± output_limit.
     """
 
     kind: Literal["joint_pos", "joint_pos_incremental", "joint_effort", "joint_effort_incremental"]
@@ -105,6 +150,8 @@ class ActionTerm(Frozen):
     """Lower bound of the command, one per joint [rad, m, N·m or N]."""
     upper: tuple[Finite, ...]
     """Upper bound of the command, one per joint [rad, m, N·m or N]."""
+    output_limit: Annotated[Positive | None, Field(exclude_if=lambda limit: limit == 1.0)] = 1.0
+    """Bound on the magnitude of the network output; None for none. Other values than 1 came with format 3."""
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
@@ -205,7 +252,7 @@ class TimingSpec(Frozen):
 class ContractTerms(Frozen):
     """All parts of a contract, before they are compared with each other."""
 
-    format_version: Literal[1, 2] = FORMAT_VERSION
+    format_version: Literal[1, 2, 3] = DEFAULT_VERSION
     task: Name
     robot: RobotSpec
     observation: ObservationSpec
@@ -216,6 +263,9 @@ class ContractTerms(Frozen):
 
     def term_width(self, term: ObservationTerm) -> int:
         """Number of elements of one sample of an observation term, before history."""
+        for chosen in (term.elements, term.values, None if term.clock is None else term.clock.phases):
+            if chosen is not None:
+                return len(chosen)
         if term.size is not None:
             return term.size
         if term.kind in ("previous_action", "last_target"):
@@ -235,12 +285,14 @@ class ContractTerms(Frozen):
     def observation_slices(self) -> dict[str, slice]:
         """Slice of each term in the observation vector, by name, in order.
 
-        A term with a history of h periods is h samples of `term_width` elements, oldest first.
+        A term with a history of h periods is h samples of `term_width` elements, oldest first. Of a vector in the order
+        of time, the slices are those within one sample.
         """
+        by_time = self.observation.layout == "time"
         slices: dict[str, slice] = {}
         start = 0
         for term in self.observation.terms:
-            stop = start + self.term_width(term) * term.history
+            stop = start + self.term_width(term) * (1 if by_time else term.history)
             slices[term.name] = slice(start, stop)
             start = stop
         return slices
@@ -249,3 +301,18 @@ class ContractTerms(Frozen):
     def observation_size(self) -> int:
         """Number of elements of the observation vector."""
         return sum(self.term_width(term) * term.history for term in self.observation.terms)
+
+    def fields_since_3(self) -> Iterator[str]:
+        """Yield the path of every format 3 field that was set."""
+        spec = self.observation
+        changed = {"layout": spec.layout != "term", "newest": spec.newest != "last"}
+        changed["first_fill"] = spec.first_fill != "repeat"
+        yield from (f"observation.{name}" for name, is_set in changed.items() if is_set)
+        for term in spec.terms:
+            if term.kind in ("clock", "constant"):
+                yield f"observation.terms[{term.name}].kind"
+            elif term.elements is not None:
+                yield f"observation.terms[{term.name}].elements"
+        for action in self.action.terms:
+            if action.output_limit != 1.0:
+                yield f"action.terms[{action.target_name}].output_limit"

@@ -35,7 +35,7 @@ class CommandMemory:
     def overwrite(self, memory: Memory, sent: Commands, steps: Commands, mask: Bools | None = None) -> None:
         """Write the commands that were sent into the memory, in place; other memories are unchanged.
 
-        The previous action becomes the one that leads to the command that was sent, bounded to [-1, 1].
+        The previous action becomes the one that leads to the command that was sent, within the limit of the output.
 
         Args:
             memory: memory of the graph after the control period.
@@ -66,16 +66,18 @@ class _Term:
     incremental: bool
     scale: npt.NDArray[np.float64]
     offset: npt.NDArray[np.float64]
+    limit: float
 
     @classmethod
     def of(cls, term: ActionTerm) -> "_Term":
         incremental = term.kind.endswith("_incremental")
-        return cls(term.target_name, incremental, np.array(term.scale), np.array(term.offset))
+        limit = np.inf if term.output_limit is None else term.output_limit
+        return cls(term.target_name, incremental, np.array(term.scale), np.array(term.offset), limit)
 
     def action(self, sent: npt.NDArray[np.floating], steps: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return the network output that leads to a command, shape (n, joints): the inverse of `ActionTerm`."""
         scaled = steps if self.incremental else sent - self.offset
-        return np.minimum(np.maximum(scaled / self.scale, -1.0), 1.0)
+        return np.minimum(np.maximum(scaled / self.scale, -self.limit), self.limit)
 
 
 def _of(term: _Term, commands: Commands, label: str) -> npt.NDArray[np.floating]:

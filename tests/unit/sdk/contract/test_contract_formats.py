@@ -15,7 +15,7 @@ from physai.sdk.contract.gaps import contract_lacks, lacks_text
 from physai.sdk.contract.io import load_contract, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope, SensorRange
-from physai.sdk.contract.terms import FORMAT_VERSION
+from physai.sdk.contract.terms import DEFAULT_VERSION
 
 FORMAT_1 = {
     "cartpole-swingup": "ceead4125f7565219360abfbcb20a8f3ff92646b03307e88c9d2dfde5027ef02",
@@ -84,7 +84,7 @@ class TestFormat2:
     def test_new_contracts_have_it(self, full_contract: PolicyContract) -> None:
         parts = {name: getattr(full_contract, name) for name in PolicyContract.model_fields if name != "format_version"}
         contract = PolicyContract(**parts)
-        assert contract.format_version == FORMAT_VERSION == 2
+        assert contract.format_version == DEFAULT_VERSION == 2
         assert contract.fingerprint != full_contract.fingerprint
 
     @given(data=st.data())

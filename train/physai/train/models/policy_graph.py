@@ -7,24 +7,25 @@ the exported ONNX graph contains, so there is one implementation for training an
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from physai.sdk.contract.interface import PREVIOUS_ACTION, last_memory, remembers_target, step_memory
+from physai.sdk.contract.interface import (
+    PREVIOUS_ACTION,
+    last_memory,
+    remembers_target,
+    step_memory,
+)
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.position_limits import POSITION_TARGET, position_limits
-from physai.sdk.contract.robot import JOINT_SENSORS
-from physai.sdk.contract.terms import ActionTerm, ObservationTerm
-from physai.train.models.kinematics import ForwardKinematics, Pick, pose_error, projected_gravity
+from physai.sdk.contract.terms import ActionTerm
+from physai.train.models.kinematics import Pick
 from physai.train.models.moments import Peers, moments
-from physai.train.models.observation_functions import load_function
+from physai.train.models.observation_terms import ObservationTerms, State
 from physai.train.models.perceptron import TanhPerceptron
 from physai.train.models.position_limits import PositionLimiter
-
-State = dict[str, Tensor]
-"""Explicit state of the graph, first axis the world; `started` is 0 before the first call."""
 
 
 class Actor(Protocol):
@@ -82,106 +83,13 @@ class Normaliser(nn.Module):
         self._scale.copy_(torch.where(seen, 1.0 / torch.sqrt(self.variance + 1e-4), 1.0))
 
 
-class ObservationTerms(nn.Module):
-    """The contract's observation terms."""
-
-    _default_pos: Tensor
-
-    def __init__(self, contract: PolicyContract) -> None:
-        """Resolves names to columns once."""
-        super().__init__()
-        robot = contract.robot
-        self._terms = contract.observation.terms
-        # By index: the name of a term, as that of a chain, may contain a dot, which torch does not allow here.
-        self._picks = nn.ModuleList(
-            Pick(robot.joint_index(t.joints or robot.joint_names), len(robot.joints)) for t in self._terms
-        )
-        default = torch.tensor([joint.default_pos for joint in robot.joints])
-        self.register_buffer("_default_pos", default, persistent=False)
-        self._sizes = {t.name: contract.term_width(t) for t in self._terms}
-        self._targets = [t.target_name for t in contract.action.terms]
-        self._commanded = nn.ModuleList(
-            Pick(robot.joint_index(t.joints), len(robot.joints)) for t in contract.action.terms
-        )
-        chains = {chain.name: chain for chain in robot.chains}
-        used = dict.fromkeys(t.chain for t in self._terms if t.chain is not None)
-        self._chains = {name: index for index, name in enumerate(used)}
-        self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
-        fields = {field.name: field.size for field in (*robot.sensors, *contract.command.fields)}
-        self._functions = {t.name: load_function(t, fields[t.source or ""]) for t in self._terms if t.function}
-        self.size = contract.observation_size
-
-    def history_sizes(self) -> dict[str, int]:
-        """State inputs that hold past samples, and their widths."""
-        return {f"history_{t.name}": self._sizes[t.name] * t.history for t in self._terms if t.history > 1}
-
-    def forward(
-        self, sensors: Mapping[str, Tensor], commands: Mapping[str, Tensor], state: Mapping[str, Tensor]
-    ) -> tuple[Tensor, State]:
-        """Observation vector, shape (n, size), and the histories after this sample."""
-        blocks: list[Tensor] = []
-        histories: State = {}
-        for term, pick in zip(self._terms, self._picks, strict=True):
-            value = self._value(term, pick, sensors, commands, state)
-            if term.clip is not None:
-                value = value.clamp(-term.clip, term.clip)
-            if term.offset != 0.0 or term.scale != 1.0:
-                value = (value - term.offset) * term.scale
-            if term.history > 1:
-                name = f"history_{term.name}"
-                shifted = torch.cat([state[name][:, value.shape[1] :], value], dim=1)
-                # The first sample fills the whole history.
-                value = torch.where(state["started"] > 0.5, shifted, value.repeat(1, term.history))
-                histories[name] = value
-            blocks.append(value)
-        return torch.cat(blocks, dim=1), histories
-
-    def _value(
-        self,
-        term: ObservationTerm,
-        pick: nn.Module,
-        sensors: Mapping[str, Tensor],
-        commands: Mapping[str, Tensor],
-        state: Mapping[str, Tensor],
-    ) -> Tensor:
-        source = term.source or ""
-        if term.kind == "sensor":
-            return pick(sensors[source]) if source in JOINT_SENSORS else sensors[source]
-        if term.kind == "function":
-            return self._functions[term.name](sensors[source] if source in sensors else commands[source])
-        if term.kind == "joint_pos_rel":
-            return pick(sensors["joint_pos"] - self._default_pos)
-        if term.kind == "sin_cos":
-            angle = pick(sensors["joint_pos"])
-            return torch.cat([torch.sin(angle), torch.cos(angle)], dim=1)
-        if term.kind == "projected_gravity":
-            return projected_gravity(sensors["imu_quat"])
-        if term.kind == "command":
-            return commands[source]
-        if term.chain is not None:
-            kinematics = cast("ForwardKinematics", self._kinematics[self._chains[term.chain]])
-            position, quat = kinematics.forward(sensors["joint_pos"])
-            if term.kind == "position_error":
-                return (sensors[source] if source in sensors else commands[source]) - position
-            return pose_error(commands[source], position, quat, kinematics.error_product)
-        if term.kind == "last_target":
-            targets = zip(self._targets, self._commanded, strict=True)
-            return torch.cat([self._last_target(name, joints, sensors, state) for name, joints in targets], 1)
-        return state[PREVIOUS_ACTION]
-
-    @staticmethod
-    def _last_target(
-        name: str, joints: nn.Module, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
-    ) -> Tensor:
-        """Last command of one action term, for positions relative to the measured ones; 0 before the first command."""
-        last = state[last_memory(name)]
-        if name == POSITION_TARGET:
-            last = torch.where(state["started"] > 0.5, last - joints(sensors["joint_pos"]), 0.0 * last)
-        return last
+def limited(output: Tensor, term: ActionTerm) -> Tensor:
+    """Outputs of the network for one action term, within their limit."""
+    return output if term.output_limit is None else output.clamp(-term.output_limit, term.output_limit)
 
 
 class ActionTerms(nn.Module):
-    """The contract's action terms: network outputs in [-1, 1] to joint commands."""
+    """The contract's action terms: network outputs within their limits to joint commands."""
 
     def __init__(self, contract: PolicyContract) -> None:
         """Registers bounds and scales as constants."""
@@ -201,6 +109,15 @@ class ActionTerms(nn.Module):
                 self.register_buffer(
                     f"{term.target_name}_{label}", torch.tensor(getattr(term, label)), persistent=False
                 )
+
+    def limited(self, action: Tensor) -> Tensor:
+        """The network's output, shape (n, outputs), within the limits of its terms."""
+        parts: list[Tensor] = []
+        start = 0
+        for term in self._terms:
+            parts.append(limited(action[:, start : start + len(term.joints)], term))
+            start += len(term.joints)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def origin(self, term: ActionTerm, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
         """Action of zero commands, shape (n, joints) or (joints,): the offset, or the last command."""
@@ -234,7 +151,7 @@ class ActionTerms(nn.Module):
         start = 0
         for term in self._terms:
             name = term.target_name
-            part = action[:, start : start + len(term.joints)].clamp(-1.0, 1.0)
+            part = limited(action[:, start : start + len(term.joints)], term)
             start += len(term.joints)
             limiter = self._limited(term)
             if limiter is not None:
@@ -323,7 +240,7 @@ class PolicyGraph(nn.Module):
         targets, memory = self.action(action, sensors, state)
         memory["started"] = torch.ones_like(state["started"])
         if self._remembers_action:
-            memory[PREVIOUS_ACTION] = action.clamp(-1.0, 1.0)
+            memory[PREVIOUS_ACTION] = self.action.limited(action)
         return targets, memory
 
     def forward(
