@@ -7,17 +7,15 @@ python examples/from_python.py run folder
 import sys
 from pathlib import Path
 
-from physai.gates import ValidationOptions
+from physai.gates import ScoreComparison, ValidationOptions, rank
 from physai.service import Playback, play, validate
 from physai.sim import (
     PolicyEvaluation,
     RobotImport,
-    ScoreComparison,
     draw_robot,
     evaluate,
     import_robot,
     new_task,
-    rank,
 )
 from physai.twin import (
     Calibration,

@@ -15,8 +15,8 @@ from physai.sdk.cli.command import CliCommand
 ROOT = Path(__file__).parents[2]
 ROOTS = {
     "sdk": {"sdk"},
-    "train": {"train", "cluster", "rlhf"},
-    "sim": {"compute", "sim", "foreign", "twin", "gates", "service"},
+    "train": {"train", "foreign", "cluster", "rlhf"},
+    "sim": {"compute", "sim", "twin", "gates", "service"},
     "deploy_jetson": {"deploy_jetson"},
     "ros": {"ros"},
 }

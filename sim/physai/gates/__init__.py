@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from physai.gates.report.validation_options import ValidationOptions as ValidationOptions
     from physai.gates.runner import GateError as GateError
     from physai.gates.runner import ProgressLine as ProgressLine
+    from physai.gates.score_ranks import ScoreComparison as ScoreComparison
+    from physai.gates.score_ranks import rank as rank
     from physai.gates.settings import ConditionSettings as ConditionSettings
     from physai.gates.settings import EngineSettings as EngineSettings
     from physai.gates.settings import FalsificationSettings as FalsificationSettings
@@ -49,10 +51,12 @@ __all__ = [
     "RateSettings",
     "RobustnessSettings",
     "SafetySettings",
+    "ScoreComparison",
     "ValidationOptions",
     "ValidationSubject",
     "load_gates",
     "open_exam",
+    "rank",
     "validate",
 ]
 

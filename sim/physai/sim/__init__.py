@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from physai.sim.policies.evaluate import play_episodes as play_episodes
     from physai.sim.policies.onnx import OnnxPolicy as OnnxPolicy
     from physai.sim.policies.resolve import TaskSource as TaskSource
-    from physai.sim.policies.score_ranks import ScoreComparison as ScoreComparison
-    from physai.sim.policies.score_ranks import rank as rank
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
     from physai.sim.robots.checks.check import RobotCheck as RobotCheck
@@ -104,7 +102,6 @@ __all__ = [
     "RobotCheck",
     "RobotImport",
     "RolloutEngine",
-    "ScoreComparison",
     "SensorModel",
     "Servos",
     "Stage",
@@ -133,7 +130,6 @@ __all__ = [
     "new_task",
     "play_episodes",
     "play_team",
-    "rank",
     "task_names",
     "team_model",
     "timing",
@@ -143,7 +139,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     moved={
-        "physai.gates": ["ValidationOptions", "validate"],
+        "physai.gates": ["ScoreComparison", "ValidationOptions", "rank", "validate"],
         "physai.twin": [
             "Calibration",
             "RobotLog",

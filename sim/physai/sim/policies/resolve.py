@@ -10,11 +10,13 @@ from typing import TypeVar
 
 from physai.sdk.base.errors import ContractError, TaskError
 from physai.sdk.base.formats.onnx_metadata import read_onnx_metadata
+from physai.sdk.contract.io import load_contract
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
 from physai.sdk.policy.team_record import TEAM_KEY, require_one_robot
 from physai.sim.policies.saved_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
+from physai.sim.tasks.foreign_contract import following
 from physai.sim.tasks.registry import BUILT_IN, MAX_SHOWN, built_in_task, load_task
 from physai.sim.tasks.task import Task
 
@@ -84,14 +86,18 @@ class TaskSource:
     """Built-in name or path of a robot that replaces the task's own."""
     preset: str | None = None
     """Variant of the task."""
+    contract: str | None = None
+    """Path of the contract of a policy from elsewhere, which the task follows; None for the task's own."""
 
     def load(self) -> Task:
         """Loads the task.
 
         Raises:
-            TaskError: see `load_task`, which also raises UnknownNameError and ModelError.
+            TaskError: see `load_task`, which also raises UnknownNameError and ModelError; or the task cannot follow the
+                contract, see `following`.
         """
-        return load_task(self.task, robot=self.robot, preset=self.preset)
+        task = load_task(self.task, robot=self.robot, preset=self.preset)
+        return task if self.contract is None else following(task, load_contract(self.contract))
 
 
 Source = TypeVar("Source", bound=TaskSource)
@@ -101,7 +107,7 @@ def absolute(source: Source) -> Source:
     """The source with paths that hold in other working folders, too."""
     changed = {
         name: str(Path(value).resolve())
-        for name in ("task", "robot")
+        for name in ("task", "robot", "contract")
         if (value := getattr(source, name)) is not None
         and value not in (*BUILT_IN, *robot_names())
         and Path(value).exists()
@@ -162,7 +168,7 @@ def choose_task_source(
     if claimed is not None and Path(chosen).name == Path(claimed).name:
         preset = preset or recorded.get("preset") or None
         robot = robot or _known_robot(recorded.get("robot"), source, kept)
-    return TaskSource(task=chosen, robot=robot, preset=preset)
+    return TaskSource(task=chosen, robot=robot, preset=preset, contract=None if kept is None else kept.contract())
 
 
 def _is_folder(task: str) -> bool:

@@ -6,8 +6,9 @@ A run folder works on another computer, because it holds what it was trained wit
     RUN/task/source/        the task file, and the robot's files that lie below its folder
     RUN/task/robot.zip      the robot that was named on the command line
     RUN/task/twin.json      the twin that it was trained in
+    RUN/task/contract.json  the contract of a policy from elsewhere, which the task then follows
 
-Robot and twin are data, and are used if you name the run folder. The task file is code: it runs only if you name the
+Robot, twin and contract are data, and are used if you name the run folder. The task file is code: it runs only if you name the
 run folder, or the file, as the task (docs/decisions/0015).
 """
 
@@ -23,7 +24,7 @@ from pydantic import Field
 
 from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sdk.base.files import oserror_as, read_bounded, read_plain, write_atomic
-from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, RobotSpec
 from physai.sim.robots import load_robot, robot_names
@@ -44,7 +45,7 @@ MAX_ENTRIES = 20_000
 TWIN_FILE = "twin.json"
 """The twin in the folder."""
 
-_RECORD, _SOURCE, _ROBOT = "task.json", "source", "robot.zip"
+_RECORD, _SOURCE, _ROBOT, _CONTRACT = "task.json", "source", "robot.zip", "contract.json"
 _BUILT_IN_ROBOTS = Path(load_robot.__code__.co_filename).parent
 
 logger = logging.getLogger(__name__)
@@ -124,6 +125,14 @@ class KeptTask:
         """
         return self._data(TWIN_FILE, "copy the twin of the run to this place")
 
+    def contract(self) -> str | None:
+        """Path of the contract of a policy from elsewhere; None if the task has its own.
+
+        Raises:
+            TaskError: the file is missing or was changed since the run began.
+        """
+        return self._data(_CONTRACT, "import the policy again")
+
     def warn_if_changed(self, file: Path) -> None:
         """Log a warning if a task file of the same name is not the one that the run was trained with."""
         if file.name != self.record.task or self.source is None:
@@ -185,7 +194,14 @@ def kept_task(run: Path) -> KeptTask | None:
 
 
 def keep_task(
-    run: Path, loaded: Task, *, task: str, robot: str | None = None, preset: str | None = None, twin: str | None = None
+    run: Path,
+    loaded: Task,
+    *,
+    task: str,
+    robot: str | None = None,
+    preset: str | None = None,
+    twin: str | None = None,
+    foreign: bool = False,
 ) -> list[str]:
     """Copy what a run is trained with into its folder.
 
@@ -196,6 +212,7 @@ def keep_task(
         robot: name, file or folder of the robot that replaces the task's own.
         preset: variant of the task.
         twin: twin that the run is trained in.
+        foreign: whether the task follows the contract of a policy from elsewhere, which is kept, too.
 
     Returns:
         What the folder does not keep and why, one sentence each; the run then needs these files on other computers.
@@ -209,6 +226,8 @@ def keep_task(
         files[f"{_SOURCE}/{Path(task).name}"] = read_bounded(Path(task), limit=MAX_SOURCE_BYTES, error=TaskError)
     if twin is not None:
         files[TWIN_FILE] = read_bounded(Path(twin), limit=MAX_FILE_BYTES, error=TaskError)
+    if foreign:
+        files[_CONTRACT] = canonical_json(loaded.contract)
     try:
         if robot is not None and robot not in robot_names():
             files[_ROBOT] = _packed(loaded.robot.path, loaded.robot.spec).archive()

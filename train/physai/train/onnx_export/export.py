@@ -99,7 +99,7 @@ def export_policy(
     policy = OnnxPolicy(data, source=POLICY_FILE)
     differences = check_states(policy, graph, visits)
     sequence = check_sequence(policy, graph, visits)
-    golden, golden_states = _golden(visits)
+    golden, golden_states = golden_file(visits)
     # The policy last, to keep the time short in which it is paired with the golden states of another one.
     _write(folder, {GOLDEN_FILE: golden, POLICY_FILE: data})
     report(1.0)
@@ -120,7 +120,7 @@ def export_policy(
     )
 
 
-def _golden(visits: PolicyVisits) -> tuple[bytes, int]:
+def golden_file(visits: PolicyVisits) -> tuple[bytes, int]:
     """Inputs and expected outputs of evenly spaced visited states, as a .npz file, and their number."""
     arrays = {**visits.inputs, **visits.outputs}
     count = len(next(iter(arrays.values())))

@@ -5,7 +5,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -67,12 +67,33 @@ def build_onnx(graph: PolicyGraph, header: PolicyHeader) -> onnx.ModelProto:
     entries = header.metadata()
     try:
         model = _exported(FlatGraph(frozen(graph)), list(header.inputs.values()))
-        _tidy(model, header)
+        _tidy(model, header.inputs, list(header.outputs))
+        _describe(model, header)
         onnx.helper.set_model_props(model, entries)
         _checker.check_model(model, full_check=True)
     except Exception as error:  # torch, onnxscript and onnx each raise several types of their own
         raise ExportError(f"the policy graph cannot be written as ONNX: {_reason(error)}") from error
-    _require_plain(model)
+    require_plain(model)
+    return model
+
+
+def export_flat(module: nn.Module, inputs: Mapping[str, int], outputs: Sequence[str]) -> onnx.ModelProto:
+    """A module with positional inputs and outputs as an ONNX model without metadata.
+
+    Args:
+        module: takes and returns tensors of shape (n, size).
+        inputs: sizes of its inputs by the names that they get.
+        outputs: names that its outputs get.
+
+    Raises:
+        ExportError: torch cannot export it, or it needs non-standard operators.
+    """
+    try:
+        model = _exported(module, list(inputs.values()))
+        _tidy(model, inputs, outputs)
+    except Exception as error:  # see `build_onnx`
+        raise ExportError(f"a part of the policy graph cannot be written as ONNX: {_reason(error)}") from error
+    require_plain(model)
     return model
 
 
@@ -83,7 +104,7 @@ def _reason(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _exported(flat: FlatGraph, sizes: list[int]) -> onnx.ModelProto:
+def _exported(flat: nn.Module, sizes: list[int]) -> onnx.ModelProto:
     worlds = torch.export.Dim("n")
     example = tuple(torch.zeros(_EXAMPLE_WORLDS, size) for size in sizes)
     with _quiet():
@@ -111,10 +132,10 @@ def _quiet() -> Generator[None]:
         logging.disable(disabled)
 
 
-def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
+def _tidy(model: onnx.ModelProto, inputs: Mapping[str, int], outputs: Sequence[str]) -> None:
     """Renames inputs and outputs; drops source lines, inferred shapes and other traces of the exporter."""
     graph = model.graph
-    names = _new_names(model, header)
+    names = _new_names(model, [*inputs], [*outputs])
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
@@ -125,12 +146,8 @@ def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
         tensor.name = names.get(tensor.name, tensor.name)
         tensor.ClearField("metadata_props")
         tensor.ClearField("doc_string")
-    for values, sizes in ((graph.input, header.inputs), (graph.output, header.outputs)):
-        del values[:]
-        values.extend(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
-            for name, size in sizes.items()
-        )
+    for value in (*graph.input, *graph.output):
+        value.name = names[value.name]
     for label in ("value_info", "metadata_props", "doc_string", "quantization_annotation"):
         graph.ClearField(label)
     graph.name = "policy"
@@ -140,13 +157,23 @@ def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
         model.ClearField(label)
 
 
-def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
-    """Old to new names: inputs and outputs as in the header, all others unique and without the wrapper's prefix."""
+def _describe(model: onnx.ModelProto, header: PolicyHeader) -> None:
+    """States the header's inputs and outputs."""
+    for values, sizes in ((model.graph.input, header.inputs), (model.graph.output, header.outputs)):
+        del values[:]
+        values.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
+            for name, size in sizes.items()
+        )
+
+
+def _new_names(model: onnx.ModelProto, inputs: list[str], outputs: list[str]) -> dict[str, str]:
+    """Old to new names: inputs and outputs as wanted, all others unique and without the wrapper's prefix."""
     graph = model.graph
     old_names = [value.name for value in (*graph.input, *graph.output)]
-    new_names = [*header.inputs, *header.outputs]
+    new_names = [*inputs, *outputs]
     names = dict(zip(old_names, new_names, strict=False))
-    if len(graph.input) != len(header.inputs) or len(names) != len(new_names) or len(old_names) != len(new_names):
+    if len(graph.input) != len(inputs) or len(names) != len(new_names) or len(old_names) != len(new_names):
         raise ExportError(f"torch exported the inputs and outputs {old_names}, the graph has {new_names}")
     taken = set(names.values())
     inner = [tensor.name for tensor in graph.initializer]
@@ -161,7 +188,7 @@ def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
     return names
 
 
-def _require_plain(model: onnx.ModelProto) -> None:
+def require_plain(model: onnx.ModelProto) -> None:
     """Raises ExportError for operators of other domains, local functions, or weights outside the file."""
     foreign = sorted({f"{node.domain}::{node.op_type}" for node in model.graph.node if node.domain})
     opsets = {entry.domain: entry.version for entry in model.opset_import}

@@ -89,12 +89,24 @@ def visit(
     if not 1 <= states <= MAX_STATES:
         raise ExportError(f"{states} visited states requested; choose 1 to {MAX_STATES}")
     header = PolicyHeader(graph.contract, graph.state_sizes)
+    return visited_states(header, evaluator(graph), task, states=states, progress=progress)
+
+
+def visited_states(
+    header: PolicyHeader,
+    evaluate: Evaluate,
+    task: Task,
+    *,
+    states: int,
+    progress: Callable[[float], None] | None = None,
+) -> PolicyVisits:
+    """The same for a policy in any form, of which `evaluate` computes all outputs."""
     worlds = min(_WORLDS, states)
     per_world = math.ceil(states / worlds)
     episode_steps = round(task.episode_length_s / task.contract.timing.control_dt)
     steps = max(SEQUENCE_STEPS, per_world, min(episode_steps, _MAX_STEPS))
     recorded = set(np.linspace(0, steps - 1, per_world).astype(int).tolist())
-    env, evaluate = Environment(task, worlds, seed=PARITY_SEED), evaluator(graph)
+    env = Environment(task, worlds, seed=PARITY_SEED)
     now, memory = env.reset(), _no_memory(header, worlds)
     seen: list[tuple[Arrays, Arrays]] = []
     first: list[tuple[Arrays, Arrays, Bools]] = []

@@ -152,7 +152,7 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
             least_inertia=float(inertias[:, row].min()),
             gravity=float(gravities[:, row].max()),
             weight=float(gravities[0, row]),
-            effort=_stated_effort(model, joint),
+            effort=stated_effort(model, joint),
             limits=(float(model.jnt_range[joint, 0]), float(model.jnt_range[joint, 1]))
             if model.jnt_limited[joint]
             else None,
@@ -193,7 +193,8 @@ def _sampled(model: mujoco.MjModel, ids: list[int]) -> tuple[Array, Array]:
     return inertias, gravities
 
 
-def _stated_effort(model: mujoco.MjModel, joint: int) -> float:
+def stated_effort(model: mujoco.MjModel, joint: int) -> float:
+    """The effort limit of a joint in a file [N·m or N]; 0 if it has none."""
     bounds: list[float] = []
     if model.jnt_actfrclimited[joint]:
         bounds.append(float(np.abs(model.jnt_actfrcrange[joint]).max()))
@@ -260,7 +261,7 @@ def _are_servos(model: mujoco.MjModel, names: set[str]) -> bool:
             stiffness, _ = servo_gains(model, actuator)
         except ModelError:
             return False
-        if not stiffness or model.actuator(actuator).name != name or not _stated_effort(model, joint):
+        if not stiffness or model.actuator(actuator).name != name or not stated_effort(model, joint):
             return False
         found.add(name)
     return found == names

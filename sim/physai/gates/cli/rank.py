@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from physai.gates.score_ranks import rank
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, verb
-from physai.sim.policies.score_ranks import rank
 
 if TYPE_CHECKING:
+    from physai.gates.score_ranks import ScoreComparison
     from physai.sdk.stats.rank import Estimate, Trials
-    from physai.sim.policies.score_ranks import ScoreComparison
 
 
 @verb(rank, summary="compare scores in simulation with those on the robot")

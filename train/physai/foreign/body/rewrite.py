@@ -11,7 +11,7 @@ import numpy as np
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.files import read_bounded
-from physai.sdk.onnx.graph import IR_VERSIONS, OPSETS
+from physai.sdk.onnx.graph import IR_VERSIONS
 from physai.sdk.policy.header import MAX_POLICY_BYTES
 
 OPSET, IR_VERSION = 18, 8
@@ -155,7 +155,8 @@ def _converted(model: Any, changes: list[str]) -> Any:
         raise ForeignPolicyError(f"operator set {version}, expected 1 to {MAX_OPSET}")
     del model.opset_import[:]
     model.opset_import.add(domain="", version=version)
-    if version not in OPSETS:
+    # One file has one operator set, and the terms around the network have ours.
+    if version != OPSET:
         try:
             model = version_converter.convert_version(model, OPSET)
         except Exception as error:  # the converter raises plain RuntimeErrors and others

@@ -1,0 +1,58 @@
+"""A task that follows the contract of a policy from elsewhere: its own observation, action, timing and safety."""
+
+import copy
+from dataclasses import replace
+
+from array_api_compat import array_namespace
+
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sim.engines.protocol import Array
+from physai.sim.tasks.constant import Constant
+from physai.sim.tasks.task import CommandFunction, Task, Uniforms
+
+
+def following(task: Task, contract: PolicyContract) -> Task:
+    """The task for another contract, to play and to judge in; it has no rewards, as nothing is trained in it.
+
+    Args:
+        task: a task for the contract's robot, with the same commands.
+        contract: of a policy from elsewhere. Commands are drawn within its bounds.
+
+    Raises:
+        TaskError: the contract is of another task, robot or command.
+    """
+    fields = {field.name: field.size for field in task.contract.command.fields}
+    theirs = {field.name: field.size for field in contract.command.fields}
+    for what, own, other in (
+        ("task", task.contract.task, contract.task),
+        ("robot", task.robot.spec, contract.robot),
+        ("commands", fields, theirs),
+    ):
+        if own != other:
+            shown = f"{own} and {other}" if what != "robot" else "its joints, gains, limits or sensors"
+            raise TaskError(f"the contract of the policy and task {task.name} differ in the {what}: {shown}")
+    model = copy.copy(task.model)
+    model.opt.timestep = contract.timing.physics_dt
+    return replace(
+        task,
+        model=model,
+        contract=contract,
+        rewards={},
+        critic=lambda view: view.joint_pos,
+        critic_size=len(contract.robot.joints),
+        command=None if task.command is None else _within(task.command, contract),
+    )
+
+
+def _within(draw: CommandFunction, contract: PolicyContract) -> CommandFunction:
+    bounds = {field.name: (Constant(field.lower), Constant(field.upper)) for field in contract.command.fields}
+
+    def drawn(uniforms: Uniforms) -> dict[str, Array]:
+        xp = array_namespace(uniforms)
+        return {
+            name: xp.clip(value, bounds[name][0].like(value), bounds[name][1].like(value))
+            for name, value in draw(uniforms).items()
+        }
+
+    return drawn

@@ -1,0 +1,113 @@
+"""Everything that a policy from elsewhere has to state before it can run, filled in by a reader and the user.
+
+Vectors of joints are in the order of `joints`, which is the order of the network's outputs.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from physai.sdk.contract.robot import MAX_JOINTS, Finite, Frozen, Name, NonNegative, Positive
+from physai.sdk.contract.terms import GaitClock
+
+COMMAND = "velocity_command"
+"""Command of the task `velocity`: forwards [m/s], to the left [m/s], turn to the left [rad/s], in the base frame."""
+
+Joints = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+PerJoint = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_JOINTS)]
+Three = tuple[Finite, Finite, Finite]
+
+
+class TermDescription(Frozen):
+    """One block of the observation."""
+
+    of: Literal[
+        "ang_vel", "gravity", "command", "joint_pos", "joint_vel", "last_action", "clock", "constant", "base_lin_vel"
+    ]
+    """`ang_vel`: of the base in its own frame [rad/s]; `gravity`: its direction in the base's frame; `command`: see
+    `COMMAND`; `joint_pos`: relative to the default pose [rad]; `joint_vel` [rad/s]; `last_action`: the network's last
+    output; `clock` and `constant`: see the contract. `base_lin_vel`, which no robot measures, is refused by name."""
+    joints: Joints | None = None
+    """Joints in this order; None for those of the policy."""
+    elements: Annotated[tuple[int, ...], Field(min_length=1, max_length=256)] | None = None
+    scale: Finite = 1.0
+    offset: Finite = 0.0
+    clip: Positive | None = None
+    history: Annotated[int, Field(ge=1, le=64)] = 1
+    clock: GaitClock | None = None
+    values: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=256)] | None = None
+
+
+class HeldJoint(Frozen):
+    """A joint that the policy does not command, held by its servo."""
+
+    position: Finite
+    """Position [rad]."""
+    stiffness: NonNegative
+    """Position gain [N·m/rad]."""
+    damping: NonNegative
+    """Velocity gain [N·m·s/rad]."""
+
+
+class PolicyDescription(Frozen):
+    """A policy from elsewhere."""
+
+    format_version: Literal[1] = 1
+    joints: Joints
+    default_pos: PerJoint
+    """Pose to which positions and actions are relative [rad]."""
+    stiffness: PerJoint
+    """Position gains of the motors [N·m/rad]."""
+    damping: PerJoint
+    """Velocity gains of the motors [N·m·s/rad]."""
+    action_scale: Finite | PerJoint
+    """Target = default_pos + action_scale · output [rad]."""
+    control_dt: Annotated[float, Field(ge=1e-3, le=0.5)]
+    """Period of the policy [s]."""
+    observation: Annotated[tuple[TermDescription, ...], Field(min_length=1, max_length=64)]
+    command: tuple[Three, Three]
+    """Least and greatest command that the policy was trained for: forwards, to the left [m/s], turn [rad/s]."""
+    output_limit: Positive | None = None
+    """Bound on the magnitude of the network's outputs; None for none."""
+    layout: Literal["term", "time"] = "term"
+    newest: Literal["last", "first"] = "last"
+    first_fill: Literal["repeat", "zero"] = "repeat"
+    effort: PerJoint | None = None
+    """Effort limits [N·m]; None for the robot's."""
+    armature: PerJoint | None = None
+    """Inertia of the rotors at the joints [kg·m²]; None for the robot's."""
+    velocity_limit: PerJoint | None = None
+    """Speed limits of the joints [rad/s]; None for the robot's."""
+    held: dict[Name, HeldJoint] | None = None
+    """Joints that the policy does not command."""
+    licence: Annotated[str, Field(max_length=200)] = ""
+    """Licence of the weights."""
+
+
+QUESTIONS: dict[str, str] = {
+    "joints": "names of the joints in the order of the network's outputs; a graph does not show one",
+    "default_pos": "pose to which positions and actions are relative [rad]",
+    "stiffness": "position gains of the motors [N·m/rad]",
+    "damping": "velocity gains of the motors [N·m·s/rad]",
+    "action_scale": "target = default_pos + action_scale · output [rad]",
+    "control_dt": "period of the policy [s]",
+    "observation": "terms of the observation in their order; write them in a physai.yaml",
+    "command": "least and greatest command that it was trained for: [[forwards, left, turn], [forwards, left, turn]]",
+}
+"""What has to be stated, in words."""
+
+VECTORS = ("default_pos", "stiffness", "damping", "effort", "armature", "velocity_limit")
+
+
+def lengths(values: dict[str, Any]) -> list[str]:
+    """Return the contradictions between the number of joints and the vectors that have one number for each."""
+    joints = values.get("joints")
+    if not isinstance(joints, list | tuple):
+        return []
+    count = len(joints)  # pyright: ignore[reportUnknownArgumentType]
+    found: list[str] = []
+    for name in (*VECTORS, "action_scale"):
+        vector: Any = values.get(name)
+        if isinstance(vector, list | tuple) and len(vector) != count:  # pyright: ignore[reportUnknownArgumentType]
+            found.append(f"{name} has {len(vector)} numbers, joints has {count} names")  # pyright: ignore[reportUnknownArgumentType]
+    return found

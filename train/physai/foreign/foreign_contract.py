@@ -1,0 +1,131 @@
+"""The contract of a policy from elsewhere: its description together with its robot."""
+
+import math
+from typing import Any
+
+from pydantic import ValidationError
+
+from physai.foreign.description import COMMAND, PolicyDescription, TermDescription
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.contract.io import contract_error
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.contract.terms import (
+    ActionSpec,
+    ActionTerm,
+    CommandField,
+    CommandSpec,
+    ObservationSpec,
+    ObservationTerm,
+)
+from physai.sim.robots.importing.timestep import stable_timestep
+from physai.sim.robots.loader import Robot
+from physai.sim.tasks.common import envelope, timing
+from physai.sim.tasks.sensor_ranges import plausible_ranges
+from physai.sim.tasks.walking.velocity import FROZEN_SAMPLES, MISMATCH_RAD, PHYSICS_DT
+
+UNLIMITED = 1e3
+"""Bound of a command of a joint without limits, which it never reaches [rad]."""
+OBSERVATION_AGE = 3.0
+"""Greatest age of an observation, in control periods."""
+
+_KINDS: dict[str, dict[str, str]] = {
+    "ang_vel": {"kind": "sensor", "source": "imu_ang_vel_b"},
+    "gravity": {"kind": "projected_gravity"},
+    "command": {"kind": "command", "source": COMMAND},
+    "joint_pos": {"kind": "joint_pos_rel"},
+    "joint_vel": {"kind": "sensor", "source": "joint_vel"},
+    "last_action": {"kind": "previous_action"},
+    "clock": {"kind": "clock"},
+    "constant": {"kind": "constant"},
+}
+
+
+def foreign_contract(described: PolicyDescription, robot: Robot, *, task: str = "velocity") -> PolicyContract:
+    """Make the contract of a policy.
+
+    Args:
+        described: the policy.
+        robot: with the policy's gains and pose, see `fitted_robot`.
+        task: name of the task that the policy does.
+
+    Raises:
+        ForeignPolicyError: the policy reads what no robot measures, or parts of it do not fit together.
+    """
+    spec = robot.spec
+    seen: dict[str, int] = {}
+    terms = [_term(term, described, seen) for term in described.observation]
+    lower, upper = described.command
+    command = CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=upper)
+    try:
+        return PolicyContract(
+            format_version=3,
+            task=task,
+            robot=spec,
+            observation=ObservationSpec(
+                terms=tuple(terms),
+                layout=described.layout,
+                newest=described.newest,
+                first_fill=described.first_fill,
+            ),
+            action=ActionSpec(terms=(_action(described, spec),)),
+            command=CommandSpec(fields=(command,)),
+            timing=timing(*_steps(described.control_dt, robot), max_observation_age=OBSERVATION_AGE),
+            safety=envelope(
+                spec,
+                parity_tolerance=0.01,
+                velocity_mismatch=[MISMATCH_RAD] * len(spec.joints),
+                frozen_samples=FROZEN_SAMPLES,
+                sensor_ranges=plausible_ranges(spec),
+            ),
+        )
+    except ValidationError as error:
+        raise ForeignPolicyError(str(contract_error(error, source="the policy's contract"))) from None
+
+
+def _term(term: TermDescription, described: PolicyDescription, seen: dict[str, int]) -> ObservationTerm:
+    if term.of == "base_lin_vel":
+        raise ForeignPolicyError(
+            "the policy reads the linear velocity of the base (base_lin_vel), which no sensor of a robot measures; it "
+            "needs an estimator, or to be trained without"
+        )
+    seen[term.of] = seen.get(term.of, 0) + 1
+    name = term.of if seen[term.of] == 1 else f"{term.of}_{seen[term.of]}"
+    fields: dict[str, Any] = dict(_KINDS[term.of])
+    if term.of in ("joint_pos", "joint_vel"):
+        fields["joints"] = term.joints or described.joints
+    elif term.joints is not None:
+        raise ForeignPolicyError(f"observation term {name} has joints, which it does not consist of")
+    if term.of == "clock" and term.clock is not None and term.clock.gate:
+        fields["source"] = COMMAND
+    shared = {
+        label: getattr(term, label) for label in ("scale", "offset", "clip", "history", "elements", "clock", "values")
+    }
+    try:
+        return ObservationTerm(name=name, **fields, **shared)
+    except ValidationError as error:
+        raise ForeignPolicyError(f"observation term {name}: {error.errors()[0]['msg']}") from None
+
+
+def _action(described: PolicyDescription, spec: RobotSpec) -> ActionTerm:
+    joints = {joint.name: joint for joint in spec.joints}
+    count, scale = len(described.joints), described.action_scale
+    scales = scale if isinstance(scale, tuple) else (scale,) * count
+    if not all(one > 0.0 for one in scales):
+        raise ForeignPolicyError(f"action_scale has {min(scales):g}; scales are above 0")
+    bounds = [(joints[name].position_lower, joints[name].position_upper) for name in described.joints]
+    return ActionTerm(
+        kind="joint_pos",
+        joints=described.joints,
+        scale=scales,
+        offset=described.default_pos,
+        lower=tuple(-UNLIMITED if low is None else low for low, _ in bounds),
+        upper=tuple(UNLIMITED if high is None else high for _, high in bounds),
+        output_limit=described.output_limit,
+    )
+
+
+def _steps(control_dt: float, robot: Robot) -> tuple[float, int]:
+    """Physics step [s], and how many of them make a control period."""
+    count = math.ceil(control_dt / min(PHYSICS_DT, stable_timestep(robot.model)) - 1e-9)
+    return control_dt / count, count

@@ -1,0 +1,40 @@
+"""Reader of `physai.yaml`, our own description of a policy from anywhere."""
+
+from typing import Any, cast
+
+from physai.foreign.description import PolicyDescription
+from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.reading import PolicySource, Reading
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.formats.yaml_file import read_yaml
+
+MAX_BYTES = 1 << 20
+NETWORK = "network"
+"""Key of the ONNX file's name, relative to the description."""
+
+
+def read(source: PolicySource) -> Reading | None:
+    """Read a description; None for other files.
+
+    Raises:
+        ForeignPolicyError: it is no description, or names a network outside its folder.
+    """
+    file = source.file
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        return None
+    found = read_yaml(file, what="a description of a policy", max_bytes=MAX_BYTES, error=ForeignPolicyError)
+    if not isinstance(found, dict):
+        raise ForeignPolicyError(f"{file}: expected keys and values, got {type(found).__name__}")
+    values = {str(key): value for key, value in cast("dict[Any, Any]", found).items()}
+    network = values.pop(NETWORK, None)
+    if not isinstance(network, str):
+        raise ForeignPolicyError(f"{file}: {NETWORK} names the ONNX file, got {network!r}")
+    path = file.parent / network
+    if not path.resolve().is_relative_to(file.parent.resolve()):
+        raise ForeignPolicyError(f"{file}: {NETWORK} {network!r} is outside its folder")
+    reading = Reading(family="physai", network=path, files={file})
+    for name, value in values.items():
+        if name not in PolicyDescription.model_fields:
+            raise unknown_name("key", name, (NETWORK, *PolicyDescription.model_fields))
+        reading.state(name, value, f"{file.name}: {name}")
+    return reading

@@ -1,0 +1,121 @@
+"""What a reader finds about a policy, where it found it, and how the user completes it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, cast
+
+from physai.foreign.description import QUESTIONS, PolicyDescription, lengths
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.formats.documents import DocumentKind
+
+GROUP = "physai.policy_readers"
+"""Entry points of readers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySource:
+    """A policy as it is given to readers."""
+
+    file: Path
+    """The ONNX file, or a description."""
+    metadata: Mapping[str, str]
+    """Metadata of the ONNX file; empty for a description."""
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """Fields of a `PolicyDescription` that a reader found."""
+
+    family: str
+    network: Path
+    """The ONNX file."""
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    sources: dict[str, str] = field(default_factory=dict[str, str])
+    """Where each value comes from: a file and a key, `code: …`, `inferred: …` or `user`."""
+    contradictions: list[str] = field(default_factory=list[str])
+    files: set[Path] = field(default_factory=set[Path])
+    """Files that were read."""
+
+    def state(self, name: str, value: Any, source: str) -> None:
+        """Add a value; one that was stated before and differs is a contradiction."""
+        if name in self.values and self.values[name] != value:
+            self.contradictions.append(
+                f"{name} is {_short(self.values[name])} ({self.sources[name]}) and {_short(value)} ({source})"
+            )
+            return
+        self.values[name], self.sources[name] = value, source
+
+    def complete(self, settings: Mapping[str, Any]) -> PolicyDescription:
+        """Add what the user states, and return the whole description.
+
+        Raises:
+            ForeignPolicyError: values contradict each other, one is missing, or one is not valid.
+        """
+        for name, value in settings.items():
+            if name not in PolicyDescription.model_fields:
+                raise unknown_name("setting", name, PolicyDescription.model_fields)
+            self.state(name, value, "user")
+        self.contradictions += lengths(self.values)
+        if self.contradictions:
+            raise ForeignPolicyError("what is stated contradicts itself:\n  " + "\n  ".join(self.contradictions))
+        missing = [name for name in QUESTIONS if name not in self.values]
+        if missing:
+            lines = [f"{name}: {QUESTIONS[name]}; `set` {name}=VALUE" for name in missing]
+            raise ForeignPolicyError(
+                f"{self.network.name}: no file states these, and none of them is guessed:\n  " + "\n  ".join(lines)
+            )
+        document = json.dumps({"format_version": 1, **self.values})
+        return _KIND.parse(PolicyDescription, document, source="the policy's description")
+
+
+_KIND = DocumentKind(
+    name="description of a policy", format_version=1, max_bytes=1 << 20, max_depth=8, error=ForeignPolicyError
+)
+
+Reader = Callable[[PolicySource], Reading | None]
+"""Returns what it found; None for a policy of another family."""
+
+
+def readers() -> dict[str, EntryPoint]:
+    """Return the installed readers by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def read(source: PolicySource, family: str | None) -> Reading:
+    """Read a policy with the reader of its family.
+
+    Args:
+        source: the policy.
+        family: name of a reader; None to try all.
+
+    Raises:
+        ForeignPolicyError: no reader, or more than one, knows the policy, or the named one does not.
+    """
+    known = readers()
+    if family is not None and family not in known:
+        raise unknown_name("family", family, known)
+    chosen = known if family is None else {family: known[family]}
+    found: dict[str, Reading] = {}
+    for name, entry in sorted(chosen.items()):
+        reading = cast("Reader", entry.load())(source)
+        if reading is not None:
+            found[name] = reading
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if family is not None:
+        raise ForeignPolicyError(f"{source.file}: the reader {family} does not find what its family has")
+    if found:
+        raise ForeignPolicyError(f"{source.file}: more than one reader knows it; choose a `family`: {', '.join(found)}")
+    raise ForeignPolicyError(
+        f"{source.file}: no reader knows it ({', '.join(sorted(known))}); describe it in a physai.yaml, see "
+        "docs/how-to/import-policy.md"
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
