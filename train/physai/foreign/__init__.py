@@ -1,11 +1,39 @@
-"""Policies that others trained: what their files state, and what they leave open.
+"""Policies that others trained: imported with a contract, or only looked into.
 
-Public API:
-
-- `diagnose(file)`: what the file of somebody else's policy states about itself, and what it does not.
+These names are the public API and follow semantic versioning; everything below is internal.
 """
 
-from physai.foreign.diagnosis import PolicyDiagnosis, Tensor, diagnose
-from physai.foreign.errors import ForeignPolicyError
+from typing import TYPE_CHECKING
 
-__all__ = ["ForeignPolicyError", "PolicyDiagnosis", "Tensor", "diagnose"]
+from physai.sdk.base.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from physai.foreign.description import HeldJoint as HeldJoint
+    from physai.foreign.description import PolicyDescription as PolicyDescription
+    from physai.foreign.description import TermDescription as TermDescription
+    from physai.foreign.diagnosis import PolicyDiagnosis as PolicyDiagnosis
+    from physai.foreign.diagnosis import Tensor as Tensor
+    from physai.foreign.diagnosis import diagnose as diagnose
+    from physai.foreign.errors import ForeignPolicyError as ForeignPolicyError
+    from physai.foreign.import_page import PolicyImport as PolicyImport
+    from physai.foreign.importing import import_policy as import_policy
+    from physai.foreign.parity import TargetParity as TargetParity
+    from physai.foreign.reading import PolicySource as PolicySource
+    from physai.foreign.reading import Reading as Reading
+
+__all__ = [
+    "ForeignPolicyError",
+    "HeldJoint",
+    "PolicyDescription",
+    "PolicyDiagnosis",
+    "PolicyImport",
+    "PolicySource",
+    "Reading",
+    "TargetParity",
+    "Tensor",
+    "TermDescription",
+    "diagnose",
+    "import_policy",
+]
+
+__getattr__ = lazy_exports(__name__)

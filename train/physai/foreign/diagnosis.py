@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
-from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.base.file_names import MAX_POLICY_BYTES
 from physai.sdk.base.files import read_bounded
 
@@ -103,9 +102,7 @@ def diagnose(file: str | Path) -> PolicyDiagnosis:
         ApartError: the child process hung, crashed or used too much memory.
         MissingExtraError: the package `onnx` is not installed.
     """
-    from importlib.util import find_spec
-
-    from physai.foreign.body.apart import read_body
+    from physai.foreign.body.apart import read_body, require_onnx
 
     path = Path(file).expanduser()
     if path.suffix.lower() in TORCH_SUFFIXES:
@@ -113,9 +110,8 @@ def diagnose(file: str | Path) -> PolicyDiagnosis:
             f"{path}: TorchScript and pickles are programs, which are not read yet; write the policy as ONNX "
             "(torch.onnx.export) and give that file"
         )
+    require_onnx()
     data = read_bounded(path, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
-    if find_spec("onnx") is None:
-        raise MissingExtraError("reading other people's policies needs onnx: pip install 'physai-sdk[train]'")
     facts, _ = read_body(data, source=path.name, folder=path.parent)
     return _diagnosis(path, data, facts)
 

@@ -1,15 +1,20 @@
 """What an import found, and its page `import.md`."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from physai.foreign.parity import TargetParity
 from physai.sdk.contract.gaps import contract_lacks
-from physai.sdk.contract.policy_contract import PolicyContract
 
+if TYPE_CHECKING:
+    from physai.foreign.parity import TargetParity
+    from physai.sdk.contract.policy_contract import PolicyContract
+
+REPORT_FILE, RECORD_FILE = "import.md", "import.json"
 MAX_SHOWN = 90
 NEVER_STATED = (
     "frame of the angular velocity: taken as that of the base",

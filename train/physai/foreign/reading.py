@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from physai.foreign.description import QUESTIONS, PolicyDescription, lengths
 from physai.foreign.errors import ForeignPolicyError
-from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
 
 GROUP = "physai.policy_readers"
@@ -24,6 +24,8 @@ class PolicySource:
     """The ONNX file, or a description."""
     metadata: Mapping[str, str]
     """Metadata of the ONNX file; empty for a description."""
+    inputs: tuple[str, ...] = ()
+    """Names of the ONNX file's inputs."""
 
 
 @dataclass(kw_only=True)
@@ -101,7 +103,14 @@ def read(source: PolicySource, family: str | None) -> Reading:
     chosen = known if family is None else {family: known[family]}
     found: dict[str, Reading] = {}
     for name, entry in sorted(chosen.items()):
-        reading = cast("Reader", entry.load())(source)
+        try:
+            reading = cast("Reader", entry.load())(source)
+        except PhysaiError:
+            raise
+        except Exception as error:  # a reader meets files of all kinds, and may come from another package
+            raise ForeignPolicyError(
+                f"{source.file}: not as the reader {name} expects it: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
         if reading is not None:
             found[name] = reading
     if len(found) == 1:

@@ -60,11 +60,7 @@ def _counts(played: Episodes) -> dict[str, Any]:
 
 
 def _record(found: PolicyEvaluation) -> dict[str, Any]:
-    return {
-        "task": found.task.name,
-        "criterion": found.task.success.text,
-        **_counts(found.episodes),
-    }
+    return {"task": found.task.name, "criterion": found.task.success.text, **_counts(found.episodes)}
 
 
 def _team_record(found: TeamEvaluation) -> dict[str, Any]:

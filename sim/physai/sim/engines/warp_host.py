@@ -12,15 +12,7 @@ from physai.sim.engines.protocol import Array, DeviceEngine, Snapshot, Stage
 from physai.sim.engines.warp_device import WarpDeviceEngine
 
 _FOLLOWING = frozenset(
-    {
-        "actuator_length0",
-        "body_margin",
-        "bvh_aabb",
-        "dof_M0",
-        "dof_length",
-        "flexedge_invweight0",
-        "flexedge_length0",
-    }
+    {"actuator_length0", "body_margin", "bvh_aabb", "dof_M0", "dof_length", "flexedge_invweight0", "flexedge_length0"}
 )
 """Constants that MuJoCo derives from other fields and that MuJoCo Warp does without."""
 

@@ -86,6 +86,8 @@ class Environment:
             given, needed = len(task.push.velocity), self.engine.model.nv
             raise TaskError(f"task {task.name}: push.velocity has {given} values, the model {needed} velocities")
         self._hold_steps = max(1, self._steps(task.success.hold_s))
+        window_s = task.success.window_s
+        self._window_start = self._command_steps - self._steps(window_s) if window_s else 0
         self._parameters = ParameterDraws(task, self.engine) if randomise else None
         self._sensors = SensorPipeline(
             task, self.engine, step_dt=self.step_dt, active=randomise, joint_pos_offset=joint_pos_offset
@@ -131,11 +133,7 @@ class Environment:
         self._sound: tuple[Array, Array] = np.empty((n, 0)), np.empty((n, 0))
         """Generalised positions and velocities before the step."""
         self._view = WorldView.of(
-            self.engine,
-            self.task,
-            control_dt=self.step_dt,
-            target=self._target,
-            previous_target=self._previous_target,
+            self.engine, self.task, control_dt=self.step_dt, target=self._target, previous_target=self._previous_target
         )
         self._commands = self._view.commands
 
@@ -324,6 +322,9 @@ class Environment:
 
     def _judge(self, terminated: Bools) -> tuple[Bools, Bools]:
         """Worlds whose command or episode ends now, and those of them that met the criterion."""
+        if self._window_start:
+            begins = self._command_age == self._window_start
+            self._view.window_qpos[begins] = self._view.qpos[begins]
         held = self.task.success.condition(self._view)
         self._held = np.where(held, self._held + 1, 0)
         judged = terminated | (self._command_age >= self._command_steps)
@@ -454,6 +455,7 @@ class Environment:
             "delay": self._delay.snapshot(),
             "own": {name: getattr(self, name).copy() for name in self._OWN_STATE},
             "commands": {name: value.copy() for name, value in self._commands.items()},
+            "window": {"qpos": self._view.window_qpos.copy()} if self._window_start else {},
         }
         return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
@@ -463,7 +465,7 @@ class Environment:
         Raises:
             TaskError: it is of another one.
         """
-        parts: dict[str, Snapshot] = {part: {} for part in ("engine", "sensors", "delay", "own", "commands")}
+        parts: dict[str, Snapshot] = {part: {} for part in ("engine", "sensors", "delay", "own", "commands", "window")}
         for key, array in snapshot.items():
             part, _, name = key.partition("/")
             parts.setdefault(part, {})[name] = array
@@ -474,5 +476,7 @@ class Environment:
             put(getattr(self, name), parts["own"], name)
         for name, values in self._commands.items():
             put(values, parts["commands"], name)
+        if self._window_start:
+            put(self._view.window_qpos, parts["window"], "qpos")
         self._view.shared.clear()
         self._tell_time()

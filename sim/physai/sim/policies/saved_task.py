@@ -8,8 +8,8 @@ A run folder works on another computer, because it holds what it was trained wit
     RUN/task/twin.json      the twin that it was trained in
     RUN/task/contract.json  the contract of a policy from elsewhere, which the task then follows
 
-Robot, twin and contract are data, and are used if you name the run folder. The task file is code: it runs only if you name the
-run folder, or the file, as the task (docs/decisions/0015).
+Robot, twin and contract are data, and are used if you name the run folder. The task file is code: it runs only if you
+name the run folder, or the file, as the task (docs/decisions/0015).
 """
 
 import json
@@ -285,11 +285,7 @@ def _beside(task: Path, loaded: Task) -> Iterator[tuple[str, bytes]]:
 
 
 def _write(folder: Path, files: dict[str, bytes], names: dict[str, str | None]) -> None:
-    record = {
-        "format_version": 1,
-        **names,
-        "files": {name: sha256_hex(data) for name, data in sorted(files.items())},
-    }
+    record = {"format_version": 1, **names, "files": {name: sha256_hex(data) for name, data in sorted(files.items())}}
     with oserror_as(TaskError, f"cannot write run folder {folder.parent}"):
         for name, data in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array
 from physai.sim.tasks.constant import Constant
-from physai.sim.tasks.task import CommandFunction, Task, Uniforms
+from physai.sim.tasks.task import CommandFunction, RewardTerm, Task, Uniforms, WorldView
 
 
 def following(task: Task, contract: PolicyContract) -> Task:
@@ -38,11 +38,20 @@ def following(task: Task, contract: PolicyContract) -> Task:
         task,
         model=model,
         contract=contract,
-        rewards={},
-        critic=lambda view: view.joint_pos,
+        rewards={"none": RewardTerm(term=_nothing, weight=0.0)},
+        success=task.mean_success or task.success,
+        critic=_joint_pos,
         critic_size=len(contract.robot.joints),
         command=None if task.command is None else _within(task.command, contract),
     )
+
+
+def _nothing(view: WorldView) -> Array:
+    return 0.0 * view.episode_time
+
+
+def _joint_pos(view: WorldView) -> Array:
+    return view.joint_pos
 
 
 def _within(draw: CommandFunction, contract: PolicyContract) -> CommandFunction:

@@ -47,6 +47,8 @@ class WorldView:
     """MuJoCo's generalised velocities, shape (num_worlds, nv)."""
     derived: Mapping[str, Array]
     """Derived MuJoCo fields the task asked for, such as `site_xpos`, shape (num_worlds, …)."""
+    window_qpos: Array
+    """`qpos` at the beginning of the window over which success is judged, shape (num_worlds, nq)."""
     shared: dict[str, Array] = field(default_factory=dict[str, Array])
     """Cache of values that several terms need, cleared when the state changes; see `physai.sim.tasks.common.once`."""
 
@@ -71,11 +73,12 @@ class WorldView:
             qpos=qpos,
             qvel=qvel,
             derived={name: engine.derived(name) for name in task.derived},
+            window_qpos=xp.asarray(qpos, copy=True),
         )
 
     def rows(self, worlds: Array) -> "WorldView":
         """A copy of the masked worlds only, bool, shape (num_worlds,)."""
-        names = ("joint_pos", "joint_vel", "target", "previous_target", "episode_time", "qpos", "qvel")
+        names = ("joint_pos", "joint_vel", "target", "previous_target", "episode_time", "qpos", "qvel", "window_qpos")
         arrays: dict[str, Array] = {name: getattr(self, name)[worlds] for name in names}
         commands = {name: value[worlds] for name, value in self.commands.items()}
         derived = {name: value[worlds] for name, value in self.derived.items()}
@@ -111,6 +114,9 @@ class Success:
     """True where the goal is currently met, bool, shape (num_worlds,)."""
     hold_s: float = 0.0
     """Time for which the condition must hold [s]; 0 checks the last instant only."""
+    window_s: float = 0.0
+    """Time before the end of the command or episode at which `WorldView.window_qpos` is taken [s], for conditions on
+    means; 0 for never."""
     text: str
     """The criterion in words."""
 
@@ -270,6 +276,8 @@ class Task:
     rewards: Mapping[str, RewardTerm]
     terminations: Mapping[str, Term] = field(default_factory=dict[str, Term])
     success: Success
+    mean_success: Success | None = None
+    """Criterion for policies from elsewhere, if it is another one: on means over whole cycles of a gait that sways."""
     critic: Callable[[WorldView], Array]
     """Observation of the critic: the noise-free state, scaled to order one, shape (num_worlds, critic_size)."""
     critic_size: int

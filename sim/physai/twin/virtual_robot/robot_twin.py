@@ -87,6 +87,7 @@ class RobotTwin:
         timing = task.contract.timing
         self.physics_dt, self._control_dt = timing.physics_dt, timing.control_dt
         self._interval = round((task.command_interval_s or task.episode_length_s) / self._control_dt)
+        self._window = (self._interval - round(task.success.window_s / self._control_dt)) % self._interval
         self._hold = max(1, round(task.success.hold_s / self._control_dt))
         self._engine = MujocoEngine(
             self._task.model, 1, num_threads=1, stage=self._task.stage, derived=self._task.derived
@@ -98,12 +99,9 @@ class RobotTwin:
         self._limits = guard_limits(task.contract)
         self._target: Vector = np.zeros(len(self._columns))
         # `target` is a live view: the terms see every later change of `_target`.
+        target = self._target[None]
         self._view = WorldView.of(
-            self._engine,
-            self._task,
-            control_dt=self._control_dt,
-            target=self._target[None],
-            previous_target=self._target[None].copy(),
+            self._engine, self._task, control_dt=self._control_dt, target=target, previous_target=target.copy()
         )
         self.fields: dict[str, Vector] = {}
         """Latest sample of the contract's sensor and command fields, without sensors that the model lacks."""
@@ -205,6 +203,8 @@ class RobotTwin:
         """Checks success and terminations, measures, and draws the operator's next command when it is due."""
         self._periods += 1
         self._view.episode_time = np.full(1, self._periods * self._control_dt)
+        if self._periods % self._interval == self._window:
+            self._view.window_qpos[...] = self._view.qpos
         self._held = self._held + 1 if bool(self._task.success.condition(self._view)[0]) else 0
         failed = any(bool(term(self._view)[0]) for term in self._task.terminations.values())
         if failed or self._periods % self._interval == 0:

@@ -3,12 +3,14 @@
 import json
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from physai.foreign.body import probe
 from physai.foreign.body.rewrite import embed_weights, free_reshapes, require_plain, rewritten
 from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.base.process.isolation import JsonFacts, ReportProgress, call_apart, serve
 from physai.sdk.onnx.graph import check_graph
 
@@ -19,6 +21,16 @@ PARITY = 1e-5
 MAX_METADATA = 256
 MAX_NODES = 100_000
 _END = b"\0"
+
+
+def require_onnx() -> None:
+    """Check that other people's policies can be read here.
+
+    Raises:
+        MissingExtraError: the package `onnx` is not installed.
+    """
+    if find_spec("onnx") is None:
+        raise MissingExtraError("reading other people's policies needs onnx: pip install 'physai-sdk[train]'")
 
 
 def read_body(data: bytes, *, source: str, folder: Path | None) -> tuple[JsonFacts, bytes]:

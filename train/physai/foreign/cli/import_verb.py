@@ -1,39 +1,74 @@
-"""`physai import --doctor`: says what the file of somebody else's policy states, and what it leaves open."""
+"""`physai import`: makes a run folder of a policy that was trained elsewhere, or says what its file states."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from physai.compute.cli.progress_bars import share_bar
 from physai.foreign.diagnosis import diagnose
-from physai.sdk.base.errors import PhysaiError
+from physai.foreign.import_page import REPORT_FILE
+from physai.foreign.importing import import_policy
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, Option, verb
 
 if TYPE_CHECKING:
     from physai.foreign.diagnosis import PolicyDiagnosis, Tensor
+    from physai.foreign.import_page import PolicyImport
 
 
-@verb(diagnose, summary="say what somebody else's policy states, and what it leaves open (--doctor)")
+@verb(import_policy, summary="import a walking policy that was trained elsewhere")
 def command(
-    call: Callable[[], PolicyDiagnosis], *, doctor: Annotated[bool, Option()] = False, as_json: AsJson = False
+    call: Callable[..., PolicyImport],
+    *,
+    policy: Path,
+    doctor: Annotated[bool, Option()] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Present the diagnosis.
+    """Write a run folder like that of a training run: one graph with a contract, which eval, validate and pack take.
 
-    So far, a policy that was trained elsewhere is diagnosed and not imported; --doctor says that you want that.
+    What no file states is asked for by the name of its setting, and nothing is guessed; import.md in the folder lists
+    each field with its source.
 
-    exit code: 0 its graph is one that a policy may have, 1 it is not, 2 the file cannot be read
+    exit code: 0 it is imported, or its graph is one that a policy may have (--doctor); 1 it is not; 2 bad input
 
     Args:
-        doctor: diagnose the file.
+        doctor: only say what the file of a policy states and what it leaves open.
     """
-    if not doctor:
-        raise PhysaiError("policies from elsewhere are not imported yet; add --doctor to see what this file states")
-    found = call()
-    print(json.dumps(_as_json(found), indent=2) if as_json else printable("\n".join(_text(found))))
-    return 0 if found.admitted else 1
+    if doctor:
+        found = diagnose(policy)
+        print(json.dumps(_as_json(found), indent=2) if as_json else printable("\n".join(_text(found))))
+        return 0 if found.admitted else 1
+    with share_bar(f"importing {policy.name}") as progress:
+        made = call(progress=progress)
+    print(json.dumps(_record(made), indent=2) if as_json else printable("\n".join(_said(made))))
+    return 0
+
+
+def _record(made: PolicyImport) -> dict[str, object]:
+    return {
+        "folder": str(made.folder),
+        "family": made.family,
+        "fingerprint": made.contract.fingerprint,
+        "policy_sha256": made.policy_sha256,
+        "sources": dict(made.sources),
+        "changes": list(made.changes),
+        "robot": list(made.notes),
+        "parity": asdict(made.parity),
+    }
+
+
+def _said(made: PolicyImport) -> Iterator[str]:
+    action, parity = made.contract.action.terms[0], made.parity
+    yield f"imported from {made.family}: {made.contract.observation_size} numbers seen, {len(action.joints)} joints"
+    yield f"targets differ from the network's own by {parity.greatest:.2g} rad at most, in {parity.states} states"
+    if parity.clipped:
+        yield f"{parity.clipped} of {parity.targets} targets are beyond a joint's range and clipped to it"
+    yield f"what stands where, and what no file states: {made.folder / REPORT_FILE}"
+    yield f"next: physai eval {made.folder}"
 
 
 def _as_json(found: PolicyDiagnosis) -> dict[str, object]:

@@ -14,7 +14,7 @@ NETWORK = "network"
 
 
 def read(source: PolicySource) -> Reading | None:
-    """Read a description; None for other files.
+    """Read a description; None for other files, and for one that names no network.
 
     Raises:
         ForeignPolicyError: it is no description, or names a network outside its folder.
@@ -24,9 +24,11 @@ def read(source: PolicySource) -> Reading | None:
         return None
     found = read_yaml(file, what="a description of a policy", max_bytes=MAX_BYTES, error=ForeignPolicyError)
     if not isinstance(found, dict):
-        raise ForeignPolicyError(f"{file}: expected keys and values, got {type(found).__name__}")
+        return None
     values = {str(key): value for key, value in cast("dict[Any, Any]", found).items()}
-    network = values.pop(NETWORK, None)
+    if NETWORK not in values:
+        return None
+    network = values.pop(NETWORK)
     if not isinstance(network, str):
         raise ForeignPolicyError(f"{file}: {NETWORK} names the ONNX file, got {network!r}")
     path = file.parent / network

@@ -40,6 +40,11 @@ def read(source: PolicySource) -> Reading | None:
     metadata = source.metadata
     if not {"dof_names", "kp", "kd"} <= set(metadata):
         return None
+    if len(source.inputs) != 1:
+        raise ForeignPolicyError(
+            f"{source.file}: tracks a motion (its inputs are {', '.join(source.inputs)}); so far policies that walk "
+            "are imported"
+        )
     home = next((folder for folder in source.file.resolve().parents if (folder / CONFIG).is_dir()), None)
     if home is None:
         raise ForeignPolicyError(

@@ -97,6 +97,8 @@ class DeviceEnvironment:
         self._command_steps = min(self._steps(interval_s), self._episode_steps)
         self._push_steps = self._steps(task.push.interval_s) if task.push and randomise else 0
         self._hold_steps = max(1, self._steps(task.success.hold_s))
+        window_s = task.success.window_s
+        self._window_start = self._command_steps - self._steps(window_s) if window_s else 0
         self._parameters = DeviceParameters(task, engine, self.device) if randomise else None
         self._sensors = DeviceSensors(task, engine, step_dt=self.step_dt, active=randomise, device=self.device)
         self._delay = DeviceDelay(task, engine, active=randomise, device=self.device, periods=action_repeat)
@@ -131,11 +133,7 @@ class DeviceEnvironment:
         push = self.task.push.velocity if self.task.push else ()
         self._push_velocity = torch.tensor(push, dtype=torch.float64, device=self.device)
         self._view = WorldView.of(
-            self.engine,
-            self.task,
-            control_dt=self.step_dt,
-            target=self._target,
-            previous_target=self._previous_target,
+            self.engine, self.task, control_dt=self.step_dt, target=self._target, previous_target=self._previous_target
         )
 
     @property
@@ -282,6 +280,7 @@ class DeviceEnvironment:
             "sensors": self._sensors.live(),
             "delay": self._delay.live(),
             "commands": self._view.commands,
+            "window": {"qpos": self._view.window_qpos} if self._window_start else {},
         }
         return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
 
@@ -297,6 +296,9 @@ class DeviceEnvironment:
         return (values.sum(dim=0) * self.step_dt).float(), values.mean(dim=1)
 
     def _judge(self, terminated: Tensor) -> tuple[Tensor, Tensor]:
+        if self._window_start:
+            begins = (self._command_age == self._window_start)[:, None]
+            self._view.window_qpos.copy_(torch.where(begins, self._view.qpos, self._view.window_qpos))
         held = self.task.success.condition(self._view)
         self._held.copy_(torch.where(held, self._held + 1, 0))
         judged = terminated | (self._command_age >= self._command_steps)

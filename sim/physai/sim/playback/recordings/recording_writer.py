@@ -145,8 +145,4 @@ class RecordingWriter(Closing):
 def _pose(now: int, frame: str, values: Array) -> dict[str, Any]:
     x, y, z, qw, qx, qy, qz = numbers(values)
     position, orientation = {"x": x, "y": y, "z": z}, {"x": qx, "y": qy, "z": qz, "w": qw}
-    return {
-        "timestamp": stamp(now),
-        "frame_id": frame,
-        "pose": {"position": position, "orientation": orientation},
-    }
+    return {"timestamp": stamp(now), "frame_id": frame, "pose": {"position": position, "orientation": orientation}}

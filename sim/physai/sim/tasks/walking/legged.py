@@ -12,6 +12,7 @@ from physai.sdk.contract.robot import JointSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, home_qpos
 from physai.sim.robots.checks.feet import Foot, find_feet
+from physai.sim.robots.spec import posed
 from physai.sim.tasks import rotations
 from physai.sim.tasks.common import once
 from physai.sim.tasks.constant import Constant
@@ -107,6 +108,15 @@ def _corners(number: int, foot: Foot) -> list[str]:
     return [f"{name}_corner{corner}" for corner in range(len(foot.corners))] or [name]
 
 
+def middle(robot: Robot) -> float:
+    """Height of the middle of the base above its origin [m], 0 unless the file has the origin near the floor."""
+    qpos = home_qpos(robot.model)
+    data = posed(robot.model, qpos)
+    mujoco.mj_comPos(robot.model, data)
+    centre = float(data.subtree_com[0, 2] - qpos[2])
+    return centre if centre > qpos[2] else 0.0
+
+
 class Legged:
     """Quantities used by the terms, in the base frame (x forward, z up), computed once per step."""
 
@@ -122,6 +132,7 @@ class Legged:
         # All joints are commanded, unless some are passive or held.
         names = tuple(joint.name for joint in joints)
         self._driven = None if len(joints) == len(robot.spec.joints) else Constant(robot.spec.joint_index(names))
+        self._middle = middle(robot)
         self.stiffness = Constant([joint.stiffness for joint in joints])
         self.damping = Constant([joint.damping for joint in joints])
         self.effort_limit = Constant([joint.effort_limit for joint in joints])
@@ -180,6 +191,9 @@ class Legged:
 
     def _base_height(self, view: WorldView) -> Array:
         x, y, z = (view.qpos[:, axis] for axis in range(3))
+        if self._middle:
+            # Minus gravity's last component is the share of the way up that is still vertical.
+            z = z - self._middle * self.gravity(view)[:, 2]
         return z if self._terrain is None else z - self._terrain.height(x, y, view.xp)
 
     def _foot_speeds(self, view: WorldView) -> Array:

@@ -44,7 +44,8 @@ from physai.sim.tasks.task import (
     WorldView,
 )
 from physai.sim.tasks.walking import biped
-from physai.sim.tasks.walking.legged import Legged, Stature, add_feet, commanded, require_legs
+from physai.sim.tasks.walking.legged import Legged, Stature, add_feet, commanded, middle, require_legs
+from physai.sim.tasks.walking.mean_velocity import mean_success
 from physai.sim.tasks.walking.terrain import Terrain
 
 COMMAND = "velocity_command"
@@ -344,6 +345,7 @@ def velocity_task(
             hold_s=1.0,
             text="within 0.3 m/s and 0.5 rad/s of the command throughout the last of 4 s, on its feet",
         ),
+        mean_success=mean_success(fallen, COMMAND, tolerance_m_s=TOLERANCE_M_S, tolerance_rad_s=TOLERANCE_RAD_S),
         critic=critic_of(body),
         critic_size=critic_size(joints, len(commanded(robot, feet)), len(feet)),
         command=commands(greatest),
@@ -383,7 +385,7 @@ def velocity(robot: Robot | None = None, preset: str | None = None) -> Task:
     robot = robot or load_robot("go2")
     feet = require_legs(robot)
     step = min(PHYSICS_DT, stable_timestep(robot.model))
-    standing_height = float(home_qpos(robot.model)[2])
+    standing_height = float(home_qpos(robot.model)[2]) + middle(robot)
     return velocity_task(
         "velocity",
         robot,

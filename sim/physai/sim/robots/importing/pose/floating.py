@@ -44,12 +44,13 @@ def stand_on_floor(spec: mujoco.MjSpec, decisions: Decisions) -> None:
 
 
 def add_imu(spec: mujoco.MjSpec, decisions: Decisions) -> None:
-    """Gives a floating base the IMU that walking robots have, unless it has one."""
-    wanted = {name: kind for name, (kind, *_) in IMU_SENSORS.items()}
-    if any(sensor.name in wanted for sensor in spec.sensors):
+    """Gives a floating base what it lacks of the IMU that walking robots have."""
+    present = {str(sensor.name) for sensor in spec.sensors}
+    wanted = {name: kind for name, (kind, *_) in IMU_SENSORS.items() if name not in present}
+    if not wanted:
         return
     base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
-    site, found = _imu_site(spec, base, set(wanted.values()))
+    site, found = _imu_site(spec, base, {kind for kind, *_ in IMU_SENSORS.values()})
     for name, kind in wanted.items():
         spec.add_sensor(name=name, type=kind, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=site)
     decisions.add("imu", found or f"at the origin of {base.name}", f"move the site {site} in the result")

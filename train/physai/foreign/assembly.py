@@ -1,0 +1,114 @@
+"""Puts an imported policy together: robot, contract, one graph, golden states, and the run folder."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from physai.foreign.body.apart import read_body
+from physai.foreign.description import PolicyDescription
+from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.fitted_robot import fitted_robot
+from physai.foreign.foreign_contract import foreign_contract
+from physai.foreign.import_page import RECORD_FILE, REPORT_FILE, PolicyImport, import_page
+from physai.foreign.parity import target_parity
+from physai.foreign.reading import Reading
+from physai.sdk.base.file_names import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
+from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
+from physai.sdk.base.process.isolation import JsonFacts
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.policies.resolve import EXPORT_FOLDER
+from physai.sim.policies.saved_task import keep_task
+from physai.sim.tasks.foreign_contract import following
+from physai.sim.tasks.registry import load_task
+from physai.train.onnx_export.export import golden_file
+from physai.train.onnx_export.parity import visited_states
+from physai.train.onnx_export.spliced import splice
+
+TASK = "velocity"
+STATES = 500
+"""Visited states in which the joined graph is compared with the network."""
+
+
+def assembled(
+    reading: Reading,
+    described: PolicyDescription,
+    model: str | Path,
+    folder: Path,
+    progress: Callable[[float], None],
+) -> PolicyImport:
+    """Write the run folder of a policy that was read; see `physai.foreign.import_policy`."""
+    data, facts, network = _network(reading)
+    progress(0.1)
+    with tempfile.TemporaryDirectory() as scratch:
+        robot, notes = fitted_robot(model, described, Path(scratch))
+        contract = foreign_contract(described, robot)
+        task = following(load_task(TASK, robot=str(robot.path)), contract)
+        progress(0.3)
+        record = _record(reading, described, facts, notes, model)
+        provenance = {
+            "task": TASK,
+            "robot": f"{robot.name}.xml",
+            "foreign": reading.family,
+            "foreign_sha256": hashlib.sha256(data).hexdigest(),
+            "import_sha256": hashlib.sha256(record).hexdigest(),
+            **({"licence": described.licence} if described.licence else {}),
+        }
+        made = splice(contract, network, provenance=provenance)
+        progress(0.5)
+        joined = OnnxPolicy(made, source=POLICY_FILE)
+        visits = visited_states(
+            joined.header, joined.evaluate, task, states=STATES, progress=lambda share: progress(0.5 + 0.4 * share)
+        )
+        parity = target_parity(visits, network)
+        with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
+            (folder / EXPORT_FOLDER).mkdir(parents=True, exist_ok=True)
+            write_atomic(folder / RECORD_FILE, record)
+            write_atomic(folder / EXPORT_FOLDER / GOLDEN_FILE, golden_file(visits)[0])
+            write_atomic(folder / EXPORT_FOLDER / POLICY_FILE, made)
+        left = keep_task(folder, task, task=TASK, robot=str(robot.path), foreign=True)
+        if left:
+            raise ForeignPolicyError("; ".join(left))
+    found = PolicyImport(
+        folder=folder,
+        family=reading.family,
+        contract=contract,
+        policy_sha256=hashlib.sha256(made).hexdigest(),
+        sources=dict(reading.sources),
+        values=dict(reading.values),
+        changes=tuple(facts.get("changes", ())),
+        notes=tuple(notes),
+        parity=parity,
+    )
+    with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
+        write_atomic(folder / REPORT_FILE, import_page(found).encode())
+    return found
+
+
+def _network(reading: Reading) -> tuple[bytes, JsonFacts, bytes]:
+    """The network's file, facts about it, and the graph that is admitted."""
+    file = reading.network
+    data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
+    facts, network = read_body(data, source=file.name, folder=file.parent)
+    if facts.get("refused"):
+        raise ForeignPolicyError(f"{file}: its graph is not one that a policy may have: {facts['refused']}")
+    return data, facts, network
+
+
+def _record(
+    reading: Reading, described: PolicyDescription, facts: JsonFacts, notes: list[str], model: str | Path
+) -> bytes:
+    """What was read from where, as the run folder keeps it."""
+    files = sorted({reading.network, *reading.files})
+    record = {
+        "format_version": 1,
+        "family": reading.family,
+        "description": described.model_dump(mode="json"),
+        "sources": reading.sources,
+        "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+        "changes": facts.get("changes", []),
+        "model": Path(model).name,
+        "robot": notes,
+    }
+    return json.dumps(record, indent=2, ensure_ascii=False).encode()
