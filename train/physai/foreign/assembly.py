@@ -42,8 +42,9 @@ def assembled(
     data, facts, network = _network(reading)
     progress(0.1)
     with tempfile.TemporaryDirectory() as scratch:
-        robot, notes = fitted_robot(model, described, Path(scratch))
-        contract = foreign_contract(described, robot)
+        fitted = fitted_robot(model, described, Path(scratch))
+        robot, notes = fitted.robot, list(fitted.notes)
+        contract = foreign_contract(described, fitted)
         task = following(load_task(TASK, robot=str(robot.path)), contract)
         progress(0.3)
         record = _record(reading, described, facts, notes, model)

@@ -3,7 +3,8 @@
 Vectors of joints are in the order of `joints`, which is the order of the network's outputs.
 """
 
-from typing import Annotated, Any, Literal
+import math
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
@@ -101,13 +102,24 @@ VECTORS = ("default_pos", "stiffness", "damping", "effort", "armature", "velocit
 
 def lengths(values: dict[str, Any]) -> list[str]:
     """Return the contradictions between the number of joints and the vectors that have one number for each."""
-    joints = values.get("joints")
-    if not isinstance(joints, list | tuple):
+    joints = _sequence(values.get("joints"))
+    if joints is None:
         return []
-    count = len(joints)  # pyright: ignore[reportUnknownArgumentType]
-    found: list[str] = []
+    found = [f"joints has {name} twice" for name in sorted({str(one) for one in joints if joints.count(one) > 1})]
     for name in (*VECTORS, "action_scale"):
-        vector: Any = values.get(name)
-        if isinstance(vector, list | tuple) and len(vector) != count:  # pyright: ignore[reportUnknownArgumentType]
-            found.append(f"{name} has {len(vector)} numbers, joints has {count} names")  # pyright: ignore[reportUnknownArgumentType]
+        vector = _sequence(values.get(name))
+        if vector is not None and len(vector) != len(joints):
+            found.append(f"{name} has {len(vector)} numbers, joints has {len(joints)} names")
     return found
+
+
+def unbounded(value: Any) -> str:
+    """Return a number in a value that is not finite, as text; empty if there is none."""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else str(value)
+    inner = list(cast("dict[Any, Any]", value).values()) if isinstance(value, dict) else _sequence(value)
+    return next((text for one in inner or () if (text := unbounded(one))), "")
+
+
+def _sequence(value: Any) -> list[Any] | None:
+    return list(cast("list[Any]", value)) if isinstance(value, list | tuple) else None

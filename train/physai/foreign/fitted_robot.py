@@ -1,5 +1,6 @@
 """The robot as a policy from elsewhere knows it: its gains, its default pose, and what else the policy brings along."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,24 @@ ASSUMED = "rotor inertia"
 ROBOT_FILE = "robot.zip"
 
 
-def fitted_robot(model: str | Path, described: PolicyDescription, folder: Path) -> tuple[Robot, list[str]]:
+@dataclass(frozen=True, kw_only=True)
+class FittedRobot:
+    """A robot with a policy's gains and pose."""
+
+    robot: Robot
+    speeds: tuple[float, ...]
+    """Speed limits of the joints in the file [rad/s], 0 where it states none."""
+    notes: tuple[str, ...]
+    """What was assumed, one sentence each."""
+
+
+def fitted_robot(model: str | Path, described: PolicyDescription, folder: Path) -> FittedRobot:
     """Write a robot with a policy's gains and pose as a zip, and load it.
 
     Args:
         model: MJCF or URDF file of the robot, a folder with one, or the name of a built-in robot.
         described: the policy.
         folder: for the zip and what it is made from; exists.
-
-    Returns:
-        The robot, and what was assumed about it, one sentence each.
 
     Raises:
         ForeignPolicyError: the robot lacks a joint of the policy, or a joint of it is neither commanded nor held.
@@ -46,11 +55,16 @@ def fitted_robot(model: str | Path, described: PolicyDescription, folder: Path) 
     package = read_package(data, main=main)
     spec = mujoco.MjSpec.from_string(package.mjcf(), assets=package.assets)
     _actuate(spec, described, path)
-    _limit_speeds(spec, described)
+    speeds = _limit_speeds(spec, described)
+    if any(speeds) and described.velocity_limit is None:
+        notes.append(
+            "speed limits: those of the file do not limit how fast targets move, which are no trajectories when a "
+            "robot walks; state velocity_limit=[…] if they are to"
+        )
     _pose(spec, described)
     file = folder / ROBOT_FILE
     file.write_bytes(pack({f"{name}.xml": spec.to_xml().encode(), **package.assets}))
-    return load_robot(file), notes
+    return FittedRobot(robot=load_robot(file), speeds=speeds, notes=tuple(notes))
 
 
 def _plain(model: str | Path, folder: Path) -> tuple[str, Path, list[str]]:
@@ -63,7 +77,7 @@ def _plain(model: str | Path, folder: Path) -> tuple[str, Path, list[str]]:
                 f"{path}: physai robots import gave its joints inertias and gains of its own, with which the policy "
                 "was not trained; name the file that the robot was imported from"
             )
-        robot = load_robot(model)
+        robot = load_robot(str(model))
         return robot.name, robot.path, []
     options = ImportOptions(servos=Servos(keep=True, speed=UNSTATED_SPEED), floating=True)
     imported = import_robot(path, folder / (path.stem or "robot"), options)
@@ -107,17 +121,17 @@ def _actuate(spec: mujoco.MjSpec, described: PolicyDescription, path: Path) -> N
         by_name[name].armature = inertia
 
 
-def _limit_speeds(spec: mujoco.MjSpec, described: PolicyDescription) -> None:
-    """State the policy's speed limits, and no others than the file's."""
+def _limit_speeds(spec: mujoco.MjSpec, described: PolicyDescription) -> tuple[float, ...]:
+    """State the policy's speed limits, and no others; return the file's."""
     model: Any = spec.compile()
     names = [str(model.joint(joint).name) for joint in joint_ids(model)]
     known = next((numeric for numeric in spec.numerics if numeric.name == VELOCITY_LIMITS), None)
     stated = [float(value) for value in known.data][: len(names)] if known is not None else [0.0] * len(names)
-    speeds = {name: 0.0 if speed == UNSTATED_SPEED else speed for name, speed in zip(names, stated, strict=True)}
-    speeds |= dict(zip(described.joints, described.velocity_limit or (), strict=False))
+    limits = dict.fromkeys(names, 0.0) | dict(zip(described.joints, described.velocity_limit or (), strict=False))
     if known is not None:
         spec.delete(known)
-    spec.add_numeric(name=VELOCITY_LIMITS, data=list(speeds.values()))
+    spec.add_numeric(name=VELOCITY_LIMITS, data=list(limits.values()))
+    return tuple(0.0 if speed == UNSTATED_SPEED else speed for speed in stated)
 
 
 def _pose(spec: mujoco.MjSpec, described: PolicyDescription) -> None:

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from physai.foreign.description import COMMAND, PolicyDescription, TermDescription
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.fitted_robot import FittedRobot
 from physai.sdk.contract.io import contract_error
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
@@ -21,7 +22,7 @@ from physai.sdk.contract.terms import (
 from physai.sim.robots.importing.timestep import stable_timestep
 from physai.sim.robots.loader import Robot
 from physai.sim.tasks.common import envelope, timing
-from physai.sim.tasks.sensor_ranges import plausible_ranges
+from physai.sim.tasks.sensor_ranges import SPEED_FACTOR, plausible_ranges
 from physai.sim.tasks.walking.velocity import FROZEN_SAMPLES, MISMATCH_RAD, PHYSICS_DT
 
 UNLIMITED = 1e3
@@ -41,18 +42,19 @@ _KINDS: dict[str, dict[str, str]] = {
 }
 
 
-def foreign_contract(described: PolicyDescription, robot: Robot, *, task: str = "velocity") -> PolicyContract:
+def foreign_contract(described: PolicyDescription, fitted: FittedRobot, *, task: str = "velocity") -> PolicyContract:
     """Make the contract of a policy.
 
     Args:
         described: the policy.
-        robot: with the policy's gains and pose, see `fitted_robot`.
+        fitted: robot with the policy's gains and pose.
         task: name of the task that the policy does.
 
     Raises:
         ForeignPolicyError: the policy reads what no robot measures, or parts of it do not fit together.
     """
-    spec = robot.spec
+    robot, spec = fitted.robot, fitted.robot.spec
+    speeds = [SPEED_FACTOR * speed for speed in fitted.speeds]
     seen: dict[str, int] = {}
     terms = [_term(term, described, seen) for term in described.observation]
     lower, upper = described.command
@@ -76,7 +78,7 @@ def foreign_contract(described: PolicyDescription, robot: Robot, *, task: str = 
                 parity_tolerance=0.01,
                 velocity_mismatch=[MISMATCH_RAD] * len(spec.joints),
                 frozen_samples=FROZEN_SAMPLES,
-                sensor_ranges=plausible_ranges(spec),
+                sensor_ranges=plausible_ranges(spec, speeds=speeds if all(speeds) else ()),
             ),
         )
     except ValidationError as error:

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
-from physai.foreign.description import QUESTIONS, PolicyDescription, lengths
+from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, unbounded
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
@@ -61,6 +61,9 @@ class Reading:
             if name not in PolicyDescription.model_fields:
                 raise unknown_name("setting", name, PolicyDescription.model_fields)
             self.state(name, value, "user")
+        for name, value in self.values.items():
+            if number := unbounded(value):
+                raise ForeignPolicyError(f"{name} has {number} ({self.sources[name]}), expected finite numbers")
         self.contradictions += lengths(self.values)
         if self.contradictions:
             raise ForeignPolicyError("what is stated contradicts itself:\n  " + "\n  ".join(self.contradictions))

@@ -182,16 +182,17 @@ def _hard_bounds(envelope: JointEnvelope, is_position: bool) -> tuple[float, flo
 
 
 def _action_bounds(term: ActionTerm, contract: PolicyContract) -> list[tuple[float, float]]:
-    """Return the range that the term can command: the graph bounds the network's output to [-1, 1].
+    """Return the range that the term can command: the graph bounds the network's output to ± output_limit.
 
     Positions with limited steps start at the measured position, and may overshoot their target while braking.
     """
     overshoots = term.target_name == POSITION_TARGET and position_limits(contract) is not None
+    reach = UNLIMITED if term.output_limit is None else term.output_limit
     bounds: list[tuple[float, float]] = []
     for offset, scale, lower, upper in zip(term.offset, term.scale, term.lower, term.upper, strict=True):
         low, high = lower, upper
         if not (term.kind.endswith("_incremental") or overshoots):
-            low, high = max(lower, offset - scale), min(upper, offset + scale)
+            low, high = max(lower, offset - reach * scale), min(upper, offset + reach * scale)
         bounds.append((low, high))
     return bounds
 
@@ -199,13 +200,13 @@ def _action_bounds(term: ActionTerm, contract: PolicyContract) -> list[tuple[flo
 def _rates(term: ActionTerm, contract: PolicyContract) -> list[float]:
     """Greatest change per control period, one per joint of the term.
 
-    An incremental term changes by at most its scale, a position by at most what the joint's speed limit allows.
+    An incremental term changes by at most its scale times the output's limit, a position by at most what the joint's speed limit allows.
     """
     rates: list[float] = []
     for i, index in enumerate(contract.robot.joint_index(term.joints)):
         rate, speed = UNLIMITED, contract.safety.joints[index].velocity_limit
         if term.kind.endswith("_incremental"):
-            rate = term.scale[i]
+            rate = UNLIMITED if term.output_limit is None else term.output_limit * term.scale[i]
         if term.kind.startswith("joint_pos") and speed is not None:
             rate = min(rate, speed * contract.timing.control_dt)
         rates.append(rate)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from physai.gates.cli.rank import command
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.stats import score_file
 from physai.sdk.stats.score_file import ScoreFileError, read_scores
-from physai.gates.cli.rank import command
 
 COUNTS = "policy,successes,trials\na,10,10\nb,5,10\nc,0,10\n"
 

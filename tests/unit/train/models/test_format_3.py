@@ -12,6 +12,7 @@ from tests.unit.train.models.test_policy_graph import absolute, contract, inputs
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import ActionTerm, GaitClock
 from physai.sdk.policy.memory import CommandMemory
+from physai.sdk.safety.limits import guard_limits
 from physai.train.models.policy_graph import ActorMLP, PolicyGraph
 
 Term = dict[str, Any]
@@ -21,11 +22,13 @@ VEL: Term = {"kind": "sensor", "source": "joint_vel"}
 CLOCK = GaitClock(wave="cos", period_s=0.04, phases=(0.0, math.pi))
 
 
-def newest(*terms: Term, action: ActionTerm | None = None, version: int = 3, **layout: str) -> PolicyContract:
+def newest(
+    *terms: Term, action: ActionTerm | None = None, version: int = 3, layout: dict[str, str] | None = None
+) -> PolicyContract:
     """The contract of the other tests in format 3."""
     document = contract({"kind": "joint_pos_rel"}).model_dump()
     named = tuple({"name": f"term{index}", **term} for index, term in enumerate(terms))
-    changed: dict[str, Any] = {"format_version": version, "observation": {"terms": named, **layout}}
+    changed: dict[str, Any] = {"format_version": version, "observation": {"terms": named, **(layout or {})}}
     if action is not None:
         changed["action"] = {"terms": (action.model_dump(),)}
     return PolicyContract.model_validate({**document, **changed})
@@ -42,7 +45,7 @@ def play(made: PolicyContract, *samples: dict[str, list[float]]) -> list[list[fl
     for sample in samples:
         vector, after = policy.observe(*inputs(1, **sample), state)
         state = {**state, **after, "started": torch.ones(1, 1)}
-        seen.append(vector[0].tolist())
+        seen.append(vector[0].numpy().tolist())
     return seen
 
 
@@ -100,14 +103,14 @@ A, B, C = ({"joint_vel": [x, -x], "speed": [x, 2 * x]} for x in (1.0, 2.0, 3.0))
     ],
 )
 def test_layouts_of_histories(layout: dict[str, str], first: list[float], third: list[float]) -> None:
-    made = newest(VEL | {"history": 2}, SPEED | {"history": 2, "elements": (1,)}, **layout)
+    made = newest(VEL | {"history": 2}, SPEED | {"history": 2, "elements": (1,)}, layout=layout)
     seen = play(made, A, B, C)
     assert [seen[0], seen[2]] == near(first, third)
 
 
 def test_in_the_order_of_time_all_histories_are_equal() -> None:
     with pytest.raises(ValidationError, match="every term needs the same history"):
-        newest(VEL | {"history": 2}, SPEED, layout="time")
+        newest(VEL | {"history": 2}, SPEED, layout={"layout": "time"})
 
 
 @pytest.mark.parametrize(("limit", "outputs"), [(None, [3.0, -0.5]), (1.0, [1.0, -0.5]), (2.0, [2.0, -0.5])])
@@ -116,8 +119,8 @@ def test_outputs_are_bounded_as_stated_and_remembered_as_bounded(limit: float | 
     policy = graph(newest({"kind": "previous_action"}, action=action))
     targets, memory = policy.command(torch.tensor([[3.0, -0.5]]), inputs(1)[0], policy.initial_state(1))
     expected = [0.25 + 0.1 * outputs[0], -0.5 + 0.2 * outputs[1]]
-    assert targets["joint_pos_target"][0].tolist() == pytest.approx(expected)
-    assert memory["previous_action"][0].tolist() == pytest.approx(outputs)
+    assert targets["joint_pos_target"][0].numpy().tolist() == pytest.approx(expected)
+    assert memory["previous_action"][0].numpy().tolist() == pytest.approx(outputs)
     # Overwriting the memory with the graph's own commands leaves it as it is.
     held = {"previous_action": memory["previous_action"].numpy().copy()}
     sent = {"joint_pos_target": targets["joint_pos_target"].numpy()}
@@ -131,9 +134,9 @@ def test_outputs_are_bounded_as_stated_and_remembered_as_bounded(limit: float | 
         ({"terms": ({"kind": "clock", "clock": CLOCK},)}, r"observation.terms\[term0\].kind"),
         ({"terms": ({"kind": "constant", "values": (1.0,)},)}, r"observation.terms\[term0\].kind"),
         ({"terms": (SPEED | {"elements": (0,)},)}, r"observation.terms\[term0\].elements"),
-        ({"terms": (VEL,), "newest": "first"}, "observation.newest"),
-        ({"terms": (VEL,), "layout": "time"}, "observation.layout"),
-        ({"terms": (VEL,), "first_fill": "zero"}, "observation.first_fill"),
+        ({"terms": (VEL,), "layout": {"newest": "first"}}, "observation.newest"),
+        ({"terms": (VEL,), "layout": {"layout": "time"}}, "observation.layout"),
+        ({"terms": (VEL,), "layout": {"first_fill": "zero"}}, "observation.first_fill"),
         ({"terms": (VEL,), "action": absolute(output_limit=None)}, r"action.terms\[joint_pos_target\].output_limit"),
     ],
 )
@@ -166,3 +169,18 @@ def test_defaults_leave_no_trace_in_the_document() -> None:
     assert set(document["observation"]) == {"terms"}
     assert not {"elements", "clock", "values"} & set(document["observation"]["terms"][0])
     assert "output_limit" not in document["action"]["terms"][0]
+
+
+@pytest.mark.parametrize(("limit", "reach"), [(1.0, 0.1), (3.0, 0.3), (None, math.inf)])
+def test_the_guard_lets_through_what_the_output_may_ask_for(limit: float | None, reach: float) -> None:
+    """It had taken every output for one within ±1, and stopped a robot in its first period."""
+    action = absolute(output_limit=limit, scale=(0.1, 0.1), offset=(0.25, -0.5))
+    limits = guard_limits(newest(VEL, action=action))
+    assert limits.lower.tolist() == pytest.approx([max(-1.0, 0.25 - reach), max(-1.0, -0.5 - reach)], abs=1e-6)
+    assert limits.upper.tolist() == pytest.approx([min(1.0, 0.25 + reach), min(1.0, -0.5 + reach)], abs=1e-6)
+
+
+@pytest.mark.parametrize(("limit", "step"), [(1.0, 0.1), (3.0, 0.3)])
+def test_the_guard_knows_how_far_an_increment_may_go(limit: float, step: float) -> None:
+    action = absolute(kind="joint_pos_incremental", output_limit=limit, scale=(0.1, 0.1), offset=(0.0, 0.0))
+    assert guard_limits(newest(VEL, action=action)).rate.tolist() == pytest.approx([step, step])
