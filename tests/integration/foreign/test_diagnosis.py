@@ -118,11 +118,11 @@ def test_what_cannot_be_read_ends_with_a_message(name: str, tmp_path: Path, caps
     assert "Traceback" not in told
 
 
-def test_without_the_option_nothing_is_promised(
+def test_a_file_of_no_family_is_not_imported_by_guessing(
     model: Models, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["import", str(saved(model(), tmp_path))]) == 2
-    assert "not imported yet; add --doctor" in capsys.readouterr().err
+    assert main(["import", str(saved(model(), tmp_path)), "-o", str(tmp_path / "run")]) == 2
+    assert "no reader knows it (berkeley, holosoma, physai); describe it in a physai.yaml" in capsys.readouterr().err
 
 
 def test_the_message_about_torch_has_a_way_out(tmp_path: Path) -> None:

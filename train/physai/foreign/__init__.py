@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from physai.foreign.conversion.import_page import PolicyImport as PolicyImport
+    from physai.foreign.conversion.parity import TargetParity as TargetParity
     from physai.foreign.description import HeldJoint as HeldJoint
     from physai.foreign.description import PolicyDescription as PolicyDescription
     from physai.foreign.description import TermDescription as TermDescription
@@ -15,11 +17,9 @@ if TYPE_CHECKING:
     from physai.foreign.diagnosis import Tensor as Tensor
     from physai.foreign.diagnosis import diagnose as diagnose
     from physai.foreign.errors import ForeignPolicyError as ForeignPolicyError
-    from physai.foreign.import_page import PolicyImport as PolicyImport
     from physai.foreign.importing import import_policy as import_policy
-    from physai.foreign.parity import TargetParity as TargetParity
+    from physai.foreign.reading import PolicyReading as PolicyReading
     from physai.foreign.reading import PolicySource as PolicySource
-    from physai.foreign.reading import Reading as Reading
 
 __all__ = [
     "ForeignPolicyError",
@@ -27,8 +27,8 @@ __all__ = [
     "PolicyDescription",
     "PolicyDiagnosis",
     "PolicyImport",
+    "PolicyReading",
     "PolicySource",
-    "Reading",
     "TargetParity",
     "Tensor",
     "TermDescription",

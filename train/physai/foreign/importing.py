@@ -11,8 +11,8 @@ from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
-    from physai.foreign.import_page import PolicyImport
-    from physai.foreign.reading import Reading
+    from physai.foreign.conversion.import_page import PolicyImport
+    from physai.foreign.reading import PolicyReading
 
 
 def import_policy(
@@ -53,7 +53,7 @@ def import_policy(
         raise ForeignPolicyError(
             "name the robot with `model`: the MJCF or URDF file as its maker publishes it, or a built-in robot"
         )
-    from physai.foreign.assembly import assembled
+    from physai.foreign.conversion.assembly import assembled
 
     return assembled(reading, described, model, folder, progress)
 
@@ -68,7 +68,7 @@ def _value(given: object) -> object:
         return given
 
 
-def _read(file: Path, family: str | None) -> Reading:
+def _read(file: Path, family: str | None) -> PolicyReading:
     from physai.foreign.body.apart import read_body
     from physai.foreign.reading import PolicySource, read
     from physai.sdk.base.file_names import MAX_POLICY_BYTES

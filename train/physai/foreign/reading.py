@@ -1,9 +1,8 @@
-"""What a reader finds about a policy, where it found it, and how the user completes it."""
+"""Values that a reader finds about a policy, with their sources, and how the user completes them."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,9 +10,7 @@ from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, un
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
-
-GROUP = "physai.policy_readers"
-"""Entry points of readers."""
+from physai.sdk.base.plugins import contributions, load_plugin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +26,7 @@ class PolicySource:
 
 
 @dataclass(kw_only=True)
-class Reading:
+class PolicyReading:
     """Fields of a `PolicyDescription` that a reader found."""
 
     family: str
@@ -81,16 +78,11 @@ _KIND = DocumentKind(
     name="description of a policy", format_version=1, max_bytes=1 << 20, max_depth=8, error=ForeignPolicyError
 )
 
-Reader = Callable[[PolicySource], Reading | None]
+Reader = Callable[[PolicySource], PolicyReading | None]
 """Returns what it found; None for a policy of another family."""
 
 
-def readers() -> dict[str, EntryPoint]:
-    """Return the installed readers by name."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def read(source: PolicySource, family: str | None) -> Reading:
+def read(source: PolicySource, family: str | None) -> PolicyReading:
     """Read a policy with the reader of its family.
 
     Args:
@@ -100,14 +92,12 @@ def read(source: PolicySource, family: str | None) -> Reading:
     Raises:
         ForeignPolicyError: no reader, or more than one, knows the policy, or the named one does not.
     """
-    known = readers()
-    if family is not None and family not in known:
-        raise unknown_name("family", family, known)
-    chosen = known if family is None else {family: known[family]}
-    found: dict[str, Reading] = {}
-    for name, entry in sorted(chosen.items()):
+    known = contributions("physai.policy_readers")
+    found: dict[str, PolicyReading] = {}
+    for name in known if family is None else [family]:
+        reader = cast("Reader", load_plugin("physai.policy_readers", "family", name))
         try:
-            reading = cast("Reader", entry.load())(source)
+            reading = reader(source)
         except PhysaiError:
             raise
         except Exception as error:  # a reader meets files of all kinds, and may come from another package
@@ -124,7 +114,7 @@ def read(source: PolicySource, family: str | None) -> Reading:
         raise ForeignPolicyError(f"{source.file}: more than one reader knows it; choose a `family`: {', '.join(found)}")
     raise ForeignPolicyError(
         f"{source.file}: no reader knows it ({', '.join(sorted(known))}); describe it in a physai.yaml, see "
-        "docs/how-to/import-policy.md"
+        "docs/how-to/foreign-policy.md"
     )
 
 

@@ -14,9 +14,9 @@ from physai.sdk.contract.io import load_contract
 from physai.sdk.evidence.preferences import PREFIX
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
 from physai.sdk.policy.team_record import TEAM_KEY, require_one_robot
+from physai.sim.policies.foreign_contract import following
 from physai.sim.policies.saved_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
-from physai.sim.tasks.foreign_contract import following
 from physai.sim.tasks.registry import BUILT_IN, MAX_SHOWN, built_in_task, load_task
 from physai.sim.tasks.task import Task
 

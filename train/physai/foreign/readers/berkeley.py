@@ -6,7 +6,7 @@ The order of the terms is in the program alone: command, angular velocity, gravi
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.reading import PolicySource, Reading
+from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.formats.yaml_file import read_yaml
 
 KEYS = ("policy_checkpoint_path", "policy_dt", "joint_kp", "joint_kd", "default_joint_positions", "action_indices")
@@ -23,7 +23,7 @@ TERMS = ("command", "ang_vel", "gravity", "joint_pos", "joint_vel", "last_action
 MAX_BYTES = 1 << 20
 
 
-def read(source: PolicySource) -> Reading | None:
+def read(source: PolicySource) -> PolicyReading | None:
     """Read a policy; None if the file is not of this family.
 
     Raises:
@@ -40,7 +40,7 @@ def read(source: PolicySource) -> Reading | None:
     network = file.resolve().parent.parent / str(values["policy_checkpoint_path"])
     if not network.resolve().is_relative_to(file.resolve().parent.parent):
         raise ForeignPolicyError(f"{file}: policy_checkpoint_path leads outside the repository")
-    reading = Reading(family="berkeley", network=network, files={file})
+    reading = PolicyReading(family="berkeley", network=network, files={file})
     for name, key in FIELDS.items():
         if key in values:
             reading.state(name, values[key], f"{file.name}: {key}")

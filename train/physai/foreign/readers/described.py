@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.reading import PolicySource, Reading
+from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.formats.yaml_file import read_yaml
 
@@ -13,7 +13,7 @@ NETWORK = "network"
 """Key of the ONNX file's name, relative to the description."""
 
 
-def read(source: PolicySource) -> Reading | None:
+def read(source: PolicySource) -> PolicyReading | None:
     """Read a description; None for other files, and for one that names no network.
 
     Raises:
@@ -34,7 +34,7 @@ def read(source: PolicySource) -> Reading | None:
     path = file.parent / network
     if not path.resolve().is_relative_to(file.parent.resolve()):
         raise ForeignPolicyError(f"{file}: {NETWORK} {network!r} is outside its folder")
-    reading = Reading(family="physai", network=path, files={file})
+    reading = PolicyReading(family="physai", network=path, files={file})
     for name, value in values.items():
         if name not in PolicyDescription.model_fields:
             raise unknown_name("key", name, (NETWORK, *PolicyDescription.model_fields))

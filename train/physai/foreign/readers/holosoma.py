@@ -13,7 +13,7 @@ from typing import Any
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.readers.literals import calls
-from physai.foreign.reading import PolicySource, Reading
+from physai.foreign.reading import PolicyReading, PolicySource
 
 CONFIG = Path("config") / "config_values"
 OUTPUT_LIMIT = 100.0
@@ -31,7 +31,7 @@ TERMS: dict[str, dict[str, Any]] = {
 RANGES = ("lin_vel_x", "lin_vel_y", "ang_vel_yaw")
 
 
-def read(source: PolicySource) -> Reading | None:
+def read(source: PolicySource) -> PolicyReading | None:
     """Read a walking policy; None if the file is not of this family.
 
     Raises:
@@ -51,7 +51,7 @@ def read(source: PolicySource) -> Reading | None:
             f"{source.file}: a policy of holosoma outside its package: what its observation is stands in "
             f"{CONFIG / 'observation.py'} of holosoma_inference; import it from there (unpack the wheel)"
         )
-    reading = Reading(family="holosoma", network=source.file, files={source.file})
+    reading = PolicyReading(family="holosoma", network=source.file, files={source.file})
     names = _json(metadata, "dof_names", source.file)
     for name, key in (("joints", "dof_names"), ("stiffness", "kp"), ("damping", "kd")):
         reading.state(name, _json(metadata, key, source.file), f"{source.file.name}: {key}")
@@ -70,7 +70,7 @@ def _json(metadata: Any, key: str, file: Path) -> Any:
         raise ForeignPolicyError(f"{file}: metadata {key} is not JSON") from None
 
 
-def _robot(reading: Reading, home: Path, names: list[str]) -> None:
+def _robot(reading: PolicyReading, home: Path, names: list[str]) -> None:
     """State what the package says about the robot with these joints."""
     robots, observations, tasks = (home / CONFIG / f"{kind}.py" for kind in ("robot", "observation", "task"))
     matching = {key: one for key, one in calls(robots).items() if list(one.get("dof_names", ())) == list(names)}

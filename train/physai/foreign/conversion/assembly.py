@@ -7,20 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from physai.foreign.body.apart import read_body
+from physai.foreign.conversion.fitted_robot import fitted_robot
+from physai.foreign.conversion.foreign_contract import foreign_contract
+from physai.foreign.conversion.import_page import RECORD_FILE, REPORT_FILE, PolicyImport, import_page
+from physai.foreign.conversion.parity import target_parity
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.fitted_robot import fitted_robot
-from physai.foreign.foreign_contract import foreign_contract
-from physai.foreign.import_page import RECORD_FILE, REPORT_FILE, PolicyImport, import_page
-from physai.foreign.parity import target_parity
-from physai.foreign.reading import Reading
+from physai.foreign.reading import PolicyReading
 from physai.sdk.base.file_names import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
 from physai.sdk.base.process.isolation import JsonFacts
+from physai.sim.policies.foreign_contract import following
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import EXPORT_FOLDER
 from physai.sim.policies.saved_task import keep_task
-from physai.sim.tasks.foreign_contract import following
 from physai.sim.tasks.registry import load_task
 from physai.train.onnx_export.export import golden_file
 from physai.train.onnx_export.parity import visited_states
@@ -32,7 +32,7 @@ STATES = 500
 
 
 def assembled(
-    reading: Reading,
+    reading: PolicyReading,
     described: PolicyDescription,
     model: str | Path,
     folder: Path,
@@ -87,7 +87,7 @@ def assembled(
     return found
 
 
-def _network(reading: Reading) -> tuple[bytes, JsonFacts, bytes]:
+def _network(reading: PolicyReading) -> tuple[bytes, JsonFacts, bytes]:
     """The network's file, facts about it, and the graph that is admitted."""
     file = reading.network
     data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
@@ -98,9 +98,9 @@ def _network(reading: Reading) -> tuple[bytes, JsonFacts, bytes]:
 
 
 def _record(
-    reading: Reading, described: PolicyDescription, facts: JsonFacts, notes: list[str], model: str | Path
+    reading: PolicyReading, described: PolicyDescription, facts: JsonFacts, notes: list[str], model: str | Path
 ) -> bytes:
-    """What was read from where, as the run folder keeps it."""
+    """Values, their sources and hashes of files, as the run folder keeps them."""
     files = sorted({reading.network, *reading.files})
     record = {
         "format_version": 1,

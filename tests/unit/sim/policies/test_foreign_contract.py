@@ -14,9 +14,9 @@ from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import CommandSpec
 from physai.sim.envs.environment import Environment
+from physai.sim.policies.foreign_contract import following
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import load_robot
-from physai.sim.tasks.foreign_contract import following
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, WorldView
 from physai.sim.tasks.walking.legged import middle

@@ -1,4 +1,4 @@
-"""What an import found, and its page `import.md`."""
+"""Result of an import, and its page `import.md`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.contract.gaps import contract_lacks
 
 if TYPE_CHECKING:
-    from physai.foreign.parity import TargetParity
+    from physai.foreign.conversion.parity import TargetParity
     from physai.sdk.contract.policy_contract import PolicyContract
 
 REPORT_FILE, RECORD_FILE = "import.md", "import.json"

@@ -1,0 +1,115 @@
+"""Policies of holosoma's wheels on PyPI: imported without a question, they see and want what their own program would,
+and walk as far as they do in plain MuJoCo.
+
+The reference distances are of the same files in MuJoCo with the policies' own gains: 10 s at 0.5 m/s forwards.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.foreign_reference import observed, wanted
+
+from physai.foreign import ForeignPolicyError, import_policy
+from physai.sdk.contract.io import load_contract
+from physai.sim.envs.environment import Environment
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.policies.resolve import find_origin
+
+pytestmark = pytest.mark.slow
+
+WHEELS = ("holosoma-inference==0.1.3", "holosoma==0.0.3")
+DISTANCES_M = {"g1": 3.65, "t1": 4.04}
+SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def holosoma(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheels: those under HOLOSOMA_WHEELS, else downloaded."""
+    given = os.environ.get("HOLOSOMA_WHEELS")
+    folder = Path(given) if given else tmp_path_factory.mktemp("wheels")
+    if not given:
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(folder), *WHEELS]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            pytest.skip(f"holosoma's wheels cannot be had here: {done.stderr.strip()[-200:]}")
+    unpacked = tmp_path_factory.mktemp("holosoma")
+    for wheel in folder.glob("holosoma*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(unpacked)
+    return unpacked
+
+
+def network(holosoma: Path, robot: str) -> Path:
+    kind = f"{robot}_29dof"
+    return holosoma / "holosoma_inference" / "models" / "loco" / kind / f"ppo_{kind}.onnx"
+
+
+@pytest.fixture(scope="module", params=["g1", "t1"])
+def run(request: pytest.FixtureRequest, holosoma: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    robot = request.param
+    folder = tmp_path_factory.mktemp(robot) / "run"
+    model = holosoma / "holosoma" / "data" / "robots" / robot / f"{robot}_29dof.xml"
+    import_policy(network(holosoma, robot), model=model, out=folder)
+    return robot, folder
+
+
+def test_it_sees_and_wants_what_its_own_program_would(run: tuple[str, Path], holosoma: Path) -> None:
+    robot, folder = run
+    described = json.loads((folder / "import.json").read_text(encoding="utf-8"))["description"]
+    # As its program sorts them.
+    kinds = [term["of"] for term in described["observation"]]
+    expected = ["last_action", "ang_vel", "command", "command", "clock", "joint_pos", "joint_vel", "gravity", "clock"]
+    assert kinds == expected
+    contract = load_contract(folder / "task" / "contract.json")
+    golden = dict(np.load(folder / "export" / "golden.npz"))
+    inputs = {name: np.asarray(value, np.float64) for name, value in golden.items() if name != "fingerprint"}
+    targets = wanted(described, network(holosoma, robot), observed(described, list(contract.robot.joint_names), inputs))
+    action = contract.action.terms[0]
+    np.testing.assert_allclose(golden["joint_pos_target"], np.clip(targets, action.lower, action.upper), atol=1e-5)
+
+
+def test_it_walks_as_far_as_in_plain_mujoco(run: tuple[str, Path]) -> None:
+    robot, folder = run
+    policy, task = OnnxPolicy.load(folder), find_origin(folder / "export" / "policy.onnx").load()
+    worlds = 8
+    env = Environment(task, worlds, seed=3, randomise=False)
+    now = env.reset()
+    policy.reset(worlds)
+    command = {"velocity_command": np.tile(np.array([0.5, 0.0, 0.0], np.float32), (worlds, 1))}
+    start = env.view.qpos[:, :2].copy()
+    for _ in range(round(SECONDS / task.contract.timing.control_dt)):
+        now = env.step(policy(now.sensors, command))
+        assert not now.terminated.any()
+    # Any heading, and a straight line: an angular velocity in the world's frame fell at 180° alone.
+    distances = np.linalg.norm(env.view.qpos[:, :2] - start, axis=1)
+    np.testing.assert_allclose(distances, DISTANCES_M[robot], rtol=0.1)
+
+
+def test_its_contract_has_the_gains_of_the_metadata(run: tuple[str, Path]) -> None:
+    _, folder = run
+    record = json.loads((folder / "import.json").read_text(encoding="utf-8"))
+    joints = {joint.name: joint for joint in load_contract(folder / "task" / "contract.json").robot.joints}
+    described = record["description"]
+    for name, stiffness, damping in zip(described["joints"], described["stiffness"], described["damping"], strict=True):
+        # The robot's file has six digits.
+        assert (joints[name].stiffness, joints[name].damping) == pytest.approx((stiffness, damping), rel=1e-5)
+    assert record["sources"]["stiffness"].endswith(".onnx: kp")
+
+
+def test_one_that_tracks_a_motion_is_refused_by_name(holosoma: Path, tmp_path: Path) -> None:
+    file = holosoma / "holosoma_inference" / "models" / "wbt" / "ppo_g1_29dof_dancing.onnx"
+    with pytest.raises(ForeignPolicyError, match=r"tracks a motion \(its inputs are obs, time_step\)"):
+        import_policy(file, model="go2", out=tmp_path / "run")
+
+
+def test_outside_its_package_it_says_where_its_observation_stands(holosoma: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "policy.onnx"
+    bare.write_bytes(network(holosoma, "g1").read_bytes())
+    with pytest.raises(ForeignPolicyError, match=r"observation\.py of holosoma_inference"):
+        import_policy(bare, model="go2", out=tmp_path / "run")
