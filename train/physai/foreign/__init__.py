@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from physai.foreign.auditing.audit import audit as audit
+    from physai.foreign.auditing.findings import AuditFinding as AuditFinding
+    from physai.foreign.auditing.findings import PolicyAudit as PolicyAudit
     from physai.foreign.conversion.import_page import PolicyImport as PolicyImport
     from physai.foreign.conversion.parity import TargetParity as TargetParity
     from physai.foreign.description import HeldJoint as HeldJoint
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
     from physai.foreign.reading import PolicySource as PolicySource
 
 __all__ = [
+    "AuditFinding",
     "ForeignPolicyError",
     "HeldJoint",
+    "PolicyAudit",
     "PolicyDescription",
     "PolicyDiagnosis",
     "PolicyImport",
@@ -32,6 +37,7 @@ __all__ = [
     "TargetParity",
     "Tensor",
     "TermDescription",
+    "audit",
     "diagnose",
     "import_policy",
 ]

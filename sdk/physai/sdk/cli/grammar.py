@@ -41,7 +41,7 @@ SHORT_CUTS = {
 }
 """Names of eleven verbs without their nouns."""
 
-RESERVED = ("policy audit", "drift", "demos", "fleet", "mcp")
+RESERVED = ("drift", "demos", "fleet", "mcp")
 """Places of verbs to come; nothing else takes them."""
 
 OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {

@@ -1,0 +1,58 @@
+"""Compares a deployment's own log with a contract, term by term, and names what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from physai.foreign.auditing.findings import PolicyAudit
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.parameters.option import Option
+
+if TYPE_CHECKING:
+    from physai.sdk.contract.policy_contract import PolicyContract
+
+
+def audit(
+    log: Annotated[Path | str, Option(metavar="LOG")],
+    policy: Annotated[Path | str, Option(metavar="POLICY")],
+    *,
+    names: Annotated[Mapping[str, str] | None, Option()] = None,
+) -> PolicyAudit:
+    """Rebuild what a policy should have seen and commanded from a deployment's own log, and name what differs.
+
+    It needs no robot: the terms of the contract are computed from the sensors in the log, and compared with what the
+    program fed to its network; targets with what follows from its actions; efforts with the gains.
+
+    Args:
+        log: NPZ or CSV with `observation`, `action`, `target` and the sensors and commands that the policy reads, one
+            row per control period; see docs/how-to/audit-a-log.md.
+        policy: run folder, policy.onnx or contract of the policy, as `physai import` makes it.
+        names: names in the log by ours, where they differ, such as observation=obs.
+
+    Raises:
+        ForeignPolicyError: the log cannot be read, or lacks what is compared.
+        PhysaiError: the policy cannot be read.
+    """
+    from physai.foreign.auditing.compared import compared
+    from physai.foreign.auditing.deployment_log import read_deployment_log
+
+    contract = _contract(Path(policy))
+    path = Path(log).expanduser()
+    read = read_deployment_log(path, contract, names or {})
+    return PolicyAudit(
+        log=path, fingerprint=contract.fingerprint, rows=read.rows, findings=tuple(compared(contract, read))
+    )
+
+
+def _contract(policy: Path) -> PolicyContract:
+    from physai.sdk.contract.io import load_contract
+    from physai.sim.policies.resolve import find_policy
+
+    if policy.suffix == ".json":
+        return load_contract(policy)
+    contract = load_contract(find_policy(policy))
+    if len(contract.action.terms) != 1:
+        raise ForeignPolicyError(f"{policy}: commands positions and efforts, of which the audit knows one kind alone")
+    return contract

@@ -1,0 +1,211 @@
+"""Compares each part of a log with what the contract says: terms, targets, gains and period."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from physai.foreign.auditing.deployment_log import DeploymentLog, Floats
+from physai.foreign.auditing.findings import AuditFinding
+from physai.foreign.auditing.hypotheses import EXCITED, agrees, explain, spread
+from physai.foreign.auditing.rebuilt import rebuilt
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.terms import ActionTerm, ObservationTerm
+
+PERIOD_SHARE = 0.02
+"""Greatest difference of the period, as a share."""
+GAIN_SHARE = 0.1
+"""Greatest difference of a gain, as a share."""
+
+
+def compared(contract: PolicyContract, log: DeploymentLog) -> Iterator[AuditFinding]:
+    """Yield a finding for each term of the observation, the targets, the gains and the period."""
+    observation = log.get("observation")
+    if observation is None:
+        yield AuditFinding(part="observation", outcome="absent", text="the log has no observation")
+    else:
+        yield from _terms(contract, log, observation)
+    yield _targets(contract, log)
+    yield from _gains(contract, log)
+    yield _period(contract, log)
+
+
+def _terms(contract: PolicyContract, log: DeploymentLog, observation: Floats) -> Iterator[AuditFinding]:
+    expected = rebuilt(contract, log)
+    if contract.observation.layout == "time":
+        # Blocks of a term are apart; the whole is compared.
+        yield _block("observation", expected, observation, [str(n) for n in range(expected.shape[1])], {})
+        return
+    blocks = {name: expected[:, part] for name, part in contract.observation_slices.items()}
+    for term in contract.observation.terms:
+        part = contract.observation_slices[term.name]
+        names = _columns(term, contract, blocks[term.name].shape[1])
+        others = _readings(term, contract, log)
+        finding = _block(term.name, blocks[term.name], observation[:, part], names, others)
+        if finding.outcome == "differs" and not finding.text:
+            finding = _elsewhere(finding, blocks, observation[:, part])
+        yield finding
+
+
+def _block(
+    part: str, expected: Floats, logged: Floats, names: list[str], others: dict[str, Callable[[], Floats | None]]
+) -> AuditFinding:
+    greatest = float(np.abs(expected - logged).max())
+    if agrees(expected, logged):
+        still = [name for name, column in zip(names, logged.T, strict=True) if column.std() < EXCITED]
+        if len(still) == len(names):
+            text = (
+                f"does not move in this log, so that its order, scale and sign are not tested: {', '.join(still[:4])}"
+            )
+            return AuditFinding(part=part, outcome="undetermined", text=text, greatest=greatest)
+        return AuditFinding(part=part, outcome="agrees", text="", greatest=greatest)
+    text = explain(expected, logged, names=names, others=others)
+    if not text and spread(logged) < EXCITED:
+        text = f"constant at {', '.join(f'{value:.3g}' for value in logged[0][:4])}, expected something that moves"
+        if spread(expected) < EXCITED:
+            text = f"is {logged[0][:3].round(4).tolist()} throughout, expected {expected[0][:3].round(4).tolist()}"
+    return AuditFinding(part=part, outcome="differs", text=text, greatest=greatest)
+
+
+def _elsewhere(finding: AuditFinding, blocks: dict[str, Floats], logged: Floats) -> AuditFinding:
+    for name, block in blocks.items():
+        if block.shape == logged.shape and spread(block) > EXCITED and agrees(block, logged):
+            text = f"holds what the contract has as {name}: the terms are in another order"
+            return AuditFinding(part=finding.part, outcome="differs", text=text, greatest=finding.greatest)
+    text = "differs, and nothing that is tried explains it"
+    return AuditFinding(part=finding.part, outcome="differs", text=text, greatest=finding.greatest)
+
+
+def _columns(term: ObservationTerm, contract: PolicyContract, width: int) -> list[str]:
+    if term.joints is not None and len(term.joints) == width:
+        return list(term.joints)
+    if term.kind == "previous_action" and width == contract.action.size:
+        return [joint for action in contract.action.terms for joint in action.joints]
+    return [f"{term.name}[{index}]" for index in range(width)]
+
+
+def _readings(
+    term: ObservationTerm, contract: PolicyContract, log: DeploymentLog
+) -> dict[str, Callable[[], Floats | None]]:
+    """Other readings of the data that a term is made of."""
+
+    def scaled(value: Floats | None) -> Floats | None:
+        return None if value is None else (value - term.offset) * term.scale
+
+    quat, action = log.get("imu_quat"), log.get("action")
+    if term.kind == "projected_gravity" and quat is not None:
+        return {
+            "from a quaternion xyzw that is read as wxyz": lambda: scaled(
+                _down(np.roll(quat, 1, axis=1), inverse=True)
+            ),
+            "from a quaternion that is written as xyzw": lambda: scaled(_down(np.roll(quat, -1, axis=1), inverse=True)),
+            "turned by the orientation and not by its inverse": lambda: scaled(_down(quat, inverse=False)),
+        }
+    if term.kind == "sensor" and term.source == "imu_ang_vel_b" and quat is not None:
+        rate = log.get("imu_ang_vel_b")
+        return {"in the world's frame": lambda: scaled(None if rate is None else _turned(quat, rate, inverse=False))}
+    if term.kind == "joint_pos_rel":
+        columns = list(contract.robot.joint_index(term.joints or contract.robot.joint_names))
+        joints = log.get("joint_pos")
+        return {
+            "without the default pose": lambda: scaled(None if joints is None else joints[:, columns]),
+        }
+    if term.kind == "previous_action" and action is not None:
+        return _last_actions(contract.action.terms[0], action, scaled)
+    return {}
+
+
+def _last_actions(
+    term: ActionTerm, action: Floats, scaled: Callable[[Floats | None], Floats | None]
+) -> dict[str, Callable[[], Floats | None]]:
+    before = np.vstack([np.zeros_like(action[:1]), action[:-1]])
+    scale, offset = np.array(term.scale), np.array(term.offset)
+    return {
+        "the target and not the action": lambda: scaled(offset + scale * before),
+        "after the action's scale": lambda: scaled(scale * before),
+        "clipped to ±1": lambda: scaled(np.clip(before, -1.0, 1.0)),
+        "that of the same period, which is not yet known": lambda: scaled(action),
+    }
+
+
+def _rotation(quat: Floats) -> Floats:
+    w, x, y, z = (quat / np.linalg.norm(quat, axis=1, keepdims=True)).T
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.array(rows).transpose(2, 0, 1)
+
+
+def _turned(quat: Floats, vector: Floats, *, inverse: bool) -> Floats:
+    matrix = _rotation(quat)
+    return np.einsum("nji,nj->ni" if inverse else "nij,nj->ni", matrix, vector)
+
+
+def _down(quat: Floats, *, inverse: bool) -> Floats:
+    return _turned(quat, np.tile([0.0, 0.0, -1.0], (len(quat), 1)), inverse=inverse)
+
+
+def _targets(contract: PolicyContract, log: DeploymentLog) -> AuditFinding:
+    term = contract.action.terms[0]
+    action, target = log.get("action"), log.get("target")
+    if action is None or target is None:
+        return AuditFinding(part="target", outcome="absent", text="the log has no action and target to compare")
+    limited = action if term.output_limit is None else np.clip(action, -term.output_limit, term.output_limit)
+    scale, offset = np.array(term.scale), np.array(term.offset)
+    wanted = offset + scale * limited
+    bounded = np.clip(wanted, term.lower, term.upper)
+    if agrees(wanted, target) or agrees(bounded, target):
+        return _block("target", wanted if agrees(wanted, target) else bounded, target, list(term.joints), {})
+    # Of the part that the action makes, factors are those of the scale; beyond the joints' ranges it may be clipped.
+    text = next((found for made in (bounded, wanted) if (found := _explained(made, target, term))), "")
+    greatest = float(np.abs(wanted - target).max())
+    return AuditFinding(
+        part="target", outcome="differs", text=text or "nothing that is tried explains it", greatest=greatest
+    )
+
+
+def _explained(wanted: Floats, target: Floats, term: ActionTerm) -> str:
+    offset = np.array(term.offset)
+    others: dict[str, Callable[[], Floats | None]] = {"without the default pose": lambda: wanted - 2.0 * offset}
+    return explain(wanted - offset, target - offset, names=term.joints, others=others)
+
+
+def _gains(contract: PolicyContract, log: DeploymentLog) -> Iterator[AuditFinding]:
+    target, joints, speeds, efforts = (log.get(name) for name in ("target", "joint_pos", "joint_vel", "joint_effort"))
+    if target is None or joints is None or speeds is None or efforts is None:
+        yield AuditFinding(part="gains", outcome="absent", text="the log has no targets, positions, speeds and efforts")
+        return
+    term = contract.action.terms[0]
+    specs = {joint.name: joint for joint in contract.robot.joints}
+    wrong: list[str] = []
+    tested = 0
+    for index, (name, column) in enumerate(zip(term.joints, contract.robot.joint_index(term.joints), strict=True)):
+        spec = specs[name]
+        moving = np.abs(efforts[:, column]) < 0.95 * spec.effort_limit
+        lead, speed = target[moving, index] - joints[moving, column], -speeds[moving, column]
+        if moving.sum() < 20 or lead.std() < EXCITED or speed.std() < EXCITED:
+            continue
+        found, *_ = np.linalg.lstsq(np.stack([lead, speed], axis=1), efforts[moving, column], rcond=None)
+        tested += 1
+        for label, value, stated in (("kp", found[0], spec.stiffness), ("kd", found[1], spec.damping)):
+            if stated > 0.0 and abs(value / stated - 1.0) > GAIN_SHARE:
+                wrong.append(f"{name} {label} {value:.3g} for {stated:.3g}")
+    if wrong:
+        more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+        yield AuditFinding(part="gains", outcome="differs", text=f"{', '.join(wrong[:4])}{more}")
+    elif tested:
+        yield AuditFinding(part="gains", outcome="agrees", text=f"of {tested} joints")
+    else:
+        yield AuditFinding(part="gains", outcome="undetermined", text="no joint moves enough below its effort limit")
+
+
+def _period(contract: PolicyContract, log: DeploymentLog) -> AuditFinding:
+    time = log.get("time")
+    if time is None:
+        return AuditFinding(part="period", outcome="absent", text="the log has no time")
+    period, stated = float(np.median(np.diff(time[:, 0]))), contract.timing.control_dt
+    if abs(period / stated - 1.0) > PERIOD_SHARE:
+        text = f"{1e3 * period:.4g} ms, the contract says {1e3 * stated:.4g} ms"
+        return AuditFinding(part="period", outcome="differs", text=text, greatest=abs(period - stated))
+    return AuditFinding(part="period", outcome="agrees", text="", greatest=abs(period - stated))

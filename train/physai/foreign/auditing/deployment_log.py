@@ -1,0 +1,126 @@
+"""A deployment's own log: arrays by name, from an NPZ or CSV file."""
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.files import read_bounded
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.twin.logs.readers.csv_file import read_csv
+
+Floats = NDArray[np.float64]
+
+MAX_BYTES = 256 << 20
+MIN_ROWS = 20
+NAMES = ("time", "observation", "action", "target", "joint_pos", "joint_vel", "joint_effort")
+"""Arrays that a log may have besides the sensors and commands of the contract."""
+_NUMBERED = re.compile(r"^(.+?)[_.\[](\d+)\]?$")
+
+
+@dataclass(frozen=True)
+class DeploymentLog:
+    """Observations, actions and measurements of a robot's program, a row for each control period."""
+
+    arrays: Mapping[str, Floats]
+    """By name, shape (rows, width)."""
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def get(self, name: str) -> Floats | None:
+        """An array; None if the log has none of that name."""
+        return self.arrays.get(name)
+
+
+def read_deployment_log(path: Path, contract: PolicyContract, names: Mapping[str, str]) -> DeploymentLog:
+    """Read a log.
+
+    Args:
+        path: NPZ with arrays of shape (rows, width), or CSV whose columns are `NAME_0`, `NAME_1` … or, for joints,
+            `JOINT_pos`, `JOINT_vel` and `JOINT_effort`.
+        contract: names what is looked for, and the order of the joints.
+        names: names in the log by the names here, where they differ.
+
+    Raises:
+        ForeignPolicyError: the file cannot be read, an array has another width than the contract says, or what is
+            needed is missing.
+    """
+    found = _npz(path) if path.suffix.lower() == ".npz" else _csv(path, contract)
+    for name, own in names.items():
+        if own not in found:
+            raise ForeignPolicyError(
+                f"{path}: has no {own!r} for {name}; it has {', '.join(sorted(found)) or 'nothing'}"
+            )
+        found[name] = found[own]
+    widths = _widths(contract)
+    arrays: dict[str, Floats] = {}
+    for name, width in widths.items():
+        if name not in found:
+            continue
+        value = found[name].reshape(len(found[name]), -1)
+        if value.shape[1] != width:
+            raise ForeignPolicyError(f"{path}: {name} has {value.shape[1]} columns, the contract says {width}")
+        arrays[name] = value
+    _require(path, arrays, contract)
+    return DeploymentLog(arrays)
+
+
+def _widths(contract: PolicyContract) -> dict[str, int]:
+    joints, action = len(contract.robot.joints), contract.action.size
+    own = {"time": 1, "observation": contract.observation_size, "action": action, "target": action}
+    own |= {"joint_pos": joints, "joint_vel": joints, "joint_effort": joints}
+    fields = {field.name: field.size for field in (*contract.robot.sensors, *contract.command.fields)}
+    return {**fields, **own}
+
+
+def _require(path: Path, arrays: Mapping[str, Floats], contract: PolicyContract) -> None:
+    if "observation" not in arrays and "target" not in arrays:
+        raise ForeignPolicyError(f"{path}: has neither observation nor target, one of which is compared")
+    lengths = {name: len(value) for name, value in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ForeignPolicyError(f"{path}: arrays of different lengths: {lengths}")
+    if next(iter(lengths.values())) < MIN_ROWS:
+        raise ForeignPolicyError(f"{path}: {next(iter(lengths.values()))} rows, at least {MIN_ROWS} are needed")
+    bad = [name for name, value in arrays.items() if not np.isfinite(value).all()]
+    if bad:
+        raise ForeignPolicyError(f"{path}: {bad[0]} holds numbers that are not finite")
+
+
+def _npz(path: Path) -> dict[str, Floats]:
+    data = read_bounded(path, limit=MAX_BYTES, error=ForeignPolicyError)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        if size > MAX_BYTES:
+            raise ForeignPolicyError(f"{path}: {size} bytes when unpacked, at most {MAX_BYTES} are read")
+        file: Any = np.load(io.BytesIO(data), allow_pickle=False)
+        return {name: np.asarray(file[name], np.float64) for name in file.files}
+    except ForeignPolicyError:
+        raise
+    except Exception as error:  # zipfile and numpy raise many types of exceptions for damaged files
+        raise ForeignPolicyError(f"{path}: not an NPZ file of numbers: {error}") from None
+
+
+def _csv(path: Path, contract: PolicyContract) -> dict[str, Floats]:
+    columns = {name: value for stream in read_csv(path).streams for name, value in stream.columns.items()}
+    found: dict[str, Floats] = {name: np.asarray(value, np.float64)[:, None] for name, value in columns.items()}
+    numbered: dict[str, list[tuple[int, str]]] = {}
+    for name in columns:
+        if match := _NUMBERED.match(name):
+            numbered.setdefault(match[1], []).append((int(match[2]), name))
+    for name, parts in numbered.items():
+        found[name] = np.stack([columns[column] for _, column in sorted(parts)], axis=1)
+    for name, suffix in (("joint_pos", "pos"), ("joint_vel", "vel"), ("joint_effort", "effort")):
+        names = [f"{joint}_{suffix}" for joint in contract.robot.joint_names]
+        if all(column in columns for column in names):
+            found[name] = np.stack([columns[column] for column in names], axis=1)
+    return found

@@ -1,0 +1,149 @@
+"""Explanations of a block of numbers that is not what it should be, tried one after the other.
+
+Each takes the expected block and the logged one, shape (rows, width), and names the difference, or returns "".
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from physai.foreign.auditing.deployment_log import Floats
+
+TOLERANCE = 1e-3
+"""Greatest error of an explanation, in the spread of the logged block. A log is often written with few digits."""
+AGREES = 1e-4
+"""Greatest difference of a block that agrees, in its own unit and in its spread."""
+EXCITED = 1e-3
+"""Least spread of a column that can tell something."""
+MAX_DELAY = 5
+DEGREES = 180.0 / math.pi
+_KNOWN = {DEGREES: "in degrees", 1.0 / DEGREES: "in radians twice over", -1.0: "with the opposite sign"}
+
+
+def spread(block: Floats) -> float:
+    """Greatest standard deviation of a column."""
+    return float(block.std(axis=0).max(initial=0.0))
+
+
+def agrees(expected: Floats, logged: Floats) -> bool:
+    """Whether two blocks are the same within the digits of a log."""
+    allowed = AGREES * max(1.0, float(np.abs(logged).max(initial=0.0)))
+    return bool(np.abs(expected - logged).max(initial=0.0) <= allowed)
+
+
+def fits(expected: Floats, logged: Floats) -> bool:
+    """Whether an explanation leaves almost nothing of the spread."""
+    size = spread(logged)
+    return size > 0.0 and bool(np.abs(expected - logged).max(initial=0.0) <= TOLERANCE * max(size, 1e-6) * 10.0)
+
+
+def explain(
+    expected: Floats, logged: Floats, *, names: Sequence[str], others: Mapping[str, Callable[[], Floats | None]]
+) -> str:
+    """Name the difference of a block; empty if nothing explains it.
+
+    Args:
+        expected: what the contract's term gives.
+        logged: what the program fed to its network.
+        names: of the columns, for orders.
+        others: further readings of the same data by their description, such as another frame.
+    """
+    candidates: dict[str, Floats] = {"": expected}
+    for text, make in others.items():
+        if (made := make()) is not None and made.shape == expected.shape:
+            candidates[text] = made
+    for text, block in candidates.items():
+        if text and fits(block, logged):
+            return text
+    for text, block in candidates.items():
+        for found in _simple(block, logged, names):
+            return f"{text}, {found}" if text else found
+    return ""
+
+
+def _simple(expected: Floats, logged: Floats, names: Sequence[str]) -> Iterator[str]:
+    if (scale := common_scale(expected, logged)) is not None:
+        yield _scale_text(scale)
+    if (signs := _signs(expected, logged)) is not None:
+        yield f"the sign of {_listed([name for name, sign in zip(names, signs, strict=True) if sign < 0])} is opposite"
+    if (delay := _delay(expected, logged)) is not None:
+        late = "late" if delay > 0 else "early"
+        yield f"{abs(delay)} period{'' if abs(delay) == 1 else 's'} {late}"
+    if (order := _order(expected, logged)) is not None:
+        yield f"in another order: {_listed([names[index] for index in order])}"
+    if (offset := _offset(expected, logged)) is not None:
+        yield f"offset by {_numbers(offset)}"
+    if (scales := _scales(expected, logged)) is not None:
+        yield f"scaled by {_numbers(scales)}"
+    if (bound := _bound(expected, logged)) is not None:
+        yield f"clipped to ±{bound:.4g}"
+
+
+def common_scale(expected: Floats, logged: Floats) -> float | None:
+    """Return the factor between two blocks; None if there is none other than 1."""
+    power = float((expected * expected).sum())
+    if not power > 0.0:
+        return None
+    scale = float((expected * logged).sum()) / power
+    return scale if abs(scale - 1.0) > 0.01 and fits(scale * expected, logged) else None
+
+
+def _scale_text(scale: float) -> str:
+    for known, text in _KNOWN.items():
+        if abs(scale / known - 1.0) < 0.01:
+            return text
+    return f"scaled by {scale:.4g}"
+
+
+def _signs(expected: Floats, logged: Floats) -> Floats | None:
+    signs = np.where((expected * logged).sum(axis=0) < 0.0, -1.0, 1.0)
+    return signs if (signs < 0).any() and fits(signs * expected, logged) else None
+
+
+def _delay(expected: Floats, logged: Floats) -> int | None:
+    for delay in (step for size in range(1, MAX_DELAY + 1) for step in (size, -size)):
+        first, second = (expected[:-delay], logged[delay:]) if delay > 0 else (expected[-delay:], logged[:delay])
+        if fits(first, second) and not fits(expected, logged):
+            return delay
+    return None
+
+
+def _order(expected: Floats, logged: Floats) -> list[int] | None:
+    """Return which expected column each logged one is."""
+    order: list[int] = []
+    for column in logged.T:
+        gaps = np.abs(expected - column[:, None]).max(axis=0)
+        order.append(int(gaps.argmin()))
+    if order == list(range(len(order))) or len(set(order)) < len(order):
+        return None
+    return order if fits(expected[:, order], logged) else None
+
+
+def _offset(expected: Floats, logged: Floats) -> Floats | None:
+    offset = (logged - expected).mean(axis=0)
+    return offset if np.abs(offset).max() > 0.0 and fits(expected + offset, logged) else None
+
+
+def _scales(expected: Floats, logged: Floats) -> Floats | None:
+    power = (expected * expected).sum(axis=0)
+    if not (power > 0.0).all():
+        return None
+    scales = (expected * logged).sum(axis=0) / power
+    return scales if fits(scales * expected, logged) else None
+
+
+def _bound(expected: Floats, logged: Floats) -> float | None:
+    bound = float(np.abs(logged).max())
+    reached = float(np.abs(expected).max()) > bound * 1.01
+    return bound if reached and fits(np.clip(expected, -bound, bound), logged) else None
+
+
+def _numbers(values: Floats) -> str:
+    # Rounding of float32 is no offset.
+    shown = np.where(np.abs(values) < 1e-6, 0.0, values)
+    return ", ".join(f"{value:.4g}" for value in shown[:6]) + (" …" if len(values) > 6 else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (" …" if len(names) > 6 else "")

@@ -1,0 +1,61 @@
+"""The observation that a contract's terms give for a log, computed by the graph that the policy runs with."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from physai.foreign.auditing.deployment_log import DeploymentLog, Floats
+from physai.foreign.body import probe
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.formats.canonical import canonical_json
+from physai.sdk.contract.interface import PREVIOUS_ACTION, STARTED, graph_interface
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import STATE_PREFIX
+from physai.train.onnx_export.spliced import observation_model
+
+
+@lru_cache(maxsize=4)
+def _terms(document: bytes) -> bytes:
+    """A contract's observation terms as an ONNX file; several logs of one policy are often compared."""
+    return bytes(observation_model(parse_contract(document, source="the policy")).SerializeToString())
+
+
+def rebuilt(contract: PolicyContract, log: DeploymentLog) -> Floats:
+    """Compute the observation of each row, shape (rows, observation_size), from the sensors of the log.
+
+    The last action is that of the log's row before, and 0 in the first one.
+
+    Raises:
+        ForeignPolicyError: the log lacks a field that a term reads.
+    """
+    session = probe.session(_terms(canonical_json(contract)))
+    interface = graph_interface(contract)
+    fields = {name: log.get(name) for name in (*interface.sensors, *interface.commands)}
+    missing = [name for name, value in fields.items() if value is None]
+    if missing:
+        raise ForeignPolicyError(
+            f"the log lacks {', '.join(missing)}, which the observation is made of; say their names in the log with `names`"
+        )
+    inputs: Any = {value.name: value.shape[1] for value in session.get_inputs()}
+    state = {name: np.zeros((1, inputs[name]), np.float32) for name in inputs if str(name).startswith(STATE_PREFIX)}
+    outputs = [str(value.name) for value in session.get_outputs()]
+    action, limit = log.get("action"), contract.action.terms[0].output_limit
+    rows: list[Any] = []
+    for row in range(log.rows):
+        feed = {
+            name: np.asarray(value[row : row + 1], np.float32) for name, value in fields.items() if value is not None
+        }
+        found = dict(zip(outputs, probe.run(session, {**feed, **state}), strict=True))
+        rows.append(found[outputs[0]][0])
+        for name in state:
+            after = found.get(name.replace(STATE_PREFIX, "next.", 1))
+            if after is not None:
+                state[name] = after
+        if STATE_PREFIX + STARTED in state:
+            state[STATE_PREFIX + STARTED] = np.ones((1, 1), np.float32)
+        if action is not None and STATE_PREFIX + PREVIOUS_ACTION in state:
+            last = action[row : row + 1] if limit is None else np.clip(action[row : row + 1], -limit, limit)
+            state[STATE_PREFIX + PREVIOUS_ACTION] = np.asarray(last, np.float32)
+    return np.asarray(rows, np.float64)
