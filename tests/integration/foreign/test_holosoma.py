@@ -10,12 +10,14 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.integration.test_docs_commands import run_page
 from tests.support.foreign_reference import observed, wanted
 
-from physai.foreign import ForeignPolicyError, import_policy
+from physai.foreign import ForeignPolicyError, audit, import_policy
 from physai.sdk.contract.io import load_contract
 from physai.sim.envs.environment import Environment
 from physai.sim.policies.onnx import OnnxPolicy
@@ -100,6 +102,49 @@ def test_its_contract_has_the_gains_of_the_metadata(run: tuple[str, Path]) -> No
         # The robot's file has six digits.
         assert (joints[name].stiffness, joints[name].damping) == pytest.approx((stiffness, damping), rel=1e-5)
     assert record["sources"]["stiffness"].endswith(".onnx: kp")
+
+
+def test_the_audit_has_no_alarm_about_a_right_log(run: tuple[str, Path], tmp_path: Path) -> None:
+    """What the robot of the twin saw and did while it walked, as its own program would write it."""
+    _, folder = run
+    described = json.loads((folder / "import.json").read_text(encoding="utf-8"))["description"]
+    policy, task = OnnxPolicy.load(folder), find_origin(folder / "export" / "policy.onnx").load()
+    env = Environment(task, 1, seed=4)
+    now = env.reset()
+    policy.reset(1)
+    rows: list[dict[str, Any]] = []
+    for number in range(150):
+        fields = {name: np.asarray(value, np.float64) for name, value in {**now.sensors, **now.commands}.items()}
+        state = {f"state.{name}": np.asarray(value, np.float64) for name, value in policy.state.items()}
+        seen = observed(described, list(task.contract.robot.joint_names), {**fields, **state})
+        targets = policy(now.sensors, now.commands)
+        outputs = {
+            "observation": seen,
+            "target": targets["joint_pos_target"],
+            "action": policy.state["previous_action"],
+        }
+        own = {name: value for name, value in fields.items() if name != "joint_effort"}
+        rows.append({**own, **outputs, "time": np.array([[number * task.contract.timing.control_dt]])})
+        now = env.step(targets)
+    arrays: dict[str, Any] = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    np.savez(tmp_path / "log.npz", **arrays)
+    found = {one.part: (one.outcome, one.text) for one in audit(tmp_path / "log.npz", folder).findings}
+    assert {outcome for outcome, _ in found.values()} <= {"agrees", "undetermined", "absent"}, found
+    # A command is the same for 4 s, and tells nothing of its order.
+    assert found["command"][0] == "undetermined"
+    moving = {"last_action", "ang_vel", "gravity", "joint_pos", "joint_vel", "clock", "target", "period"}
+    assert moving <= {part for part, (outcome, _) in found.items() if outcome == "agrees"}
+
+
+def test_the_tutorial_runs(holosoma: Path, tmp_path: Path) -> None:
+    """Word by word; `holosoma` skips where the wheels cannot be had."""
+    page = Path(__file__).parents[3] / "docs" / "tutorials" / "somebody-elses-policy.md"
+    if os.environ.get("HOLOSOMA_WHEELS"):
+        pytest.skip("the wheels were given and not downloaded")
+    said = run_page(page, tmp_path, slow=True, smaller=True)
+    assert "imported from holosoma: 100 numbers seen, 29 joints" in said
+    assert "96 of 96 succeeded" in said
+    assert (tmp_path / "g1.mp4").is_file()
 
 
 def test_one_that_tracks_a_motion_is_refused_by_name(holosoma: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def rebuilt(contract: PolicyContract, log: DeploymentLog) -> Floats:
     missing = [name for name, value in fields.items() if value is None]
     if missing:
         raise ForeignPolicyError(
-            f"the log lacks {', '.join(missing)}, which the observation is made of; say their names in the log with `names`"
+            f"the log lacks {', '.join(missing)}, which the observation is made of; say how it names them with `names`"
         )
     inputs: Any = {value.name: value.shape[1] for value in session.get_inputs()}
     state = {name: np.zeros((1, inputs[name]), np.float32) for name in inputs if str(name).startswith(STATE_PREFIX)}
