@@ -122,7 +122,10 @@ def test_a_file_of_no_family_is_not_imported_by_guessing(
     model: Models, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["import", str(saved(model(), tmp_path)), "-o", str(tmp_path / "run")]) == 2
-    assert "no reader knows it (berkeley, holosoma, physai); describe it in a physai.yaml" in capsys.readouterr().err
+    assert (
+        "no reader knows it (berkeley, holosoma, mjlab, physai); describe it in a physai.yaml"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_message_about_torch_has_a_way_out(tmp_path: Path) -> None:
