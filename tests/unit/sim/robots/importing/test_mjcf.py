@@ -189,6 +189,12 @@ PLACES = {"trunk": "", "shell": "", "head": "", "sensor": ""}
         ),
         # That of a head which moves is not the base's.
         ({"head": "<site name='s'/>", "sensor": "<gyro name='w' site='s'/>"}, "imu", "imu: at the origin of trunk"),
+        # A part of the IMU under our name: the rest was not added.
+        (
+            {"shell": "<site name='s'/>", "sensor": "<framequat name='imu_quat' objtype='site' objname='s'/>"},
+            "s",
+            "imu: where the file has its sensor imu_quat",
+        ),
     ],
 )
 def test_the_imu_is_where_the_file_has_it(places: dict[str, str], site: str, told: str, tmp_path: Path) -> None:
