@@ -12,12 +12,13 @@ import yaml
 from tests.support.foreign_reference import observed, wanted
 
 from physai.foreign import ForeignPolicyError, import_policy
-from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sim import PolicyEvaluation, evaluate, load_robot
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import find_origin
+from physai.twin.virtual_robot.transport import simulated_robot
 
 # Legs in another order than the robot has them.
 LEGS = ("RR", "RL", "FR", "FL")
@@ -260,3 +261,15 @@ def test_a_changed_contract_in_the_folder_is_refused(run: Path, tmp_path: Path) 
     path.write_bytes(path.read_bytes().replace(b'"stiffness":20', b'"stiffness":40'))
     with pytest.raises(PhysaiError, match=r"contract.json was changed after the run began"):
         evaluate(moved, episodes=1)
+
+
+def test_the_virtual_robot_follows_its_contract(run: Path) -> None:
+    """By the run folder, and by the contract of an installed bundle with the robot of the run."""
+    contract = load_contract(run / "task" / "contract.json")
+    for task, robot in (
+        simulated_robot(None, {"task": str(run)}, seed=0),
+        simulated_robot(contract, {"robot": str(run / "task" / "robot.zip")}, seed=0),
+    ):
+        assert task.contract == robot.contract == contract
+    with pytest.raises(TaskError, match="differ in the robot: its joints, gains, limits or sensors"):
+        simulated_robot(contract, {}, seed=0)

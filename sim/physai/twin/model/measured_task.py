@@ -314,12 +314,7 @@ def posterior_randomisation(twin: Twin, model: Any, robot: Robot) -> tuple[Rando
             row, *columns = (int(index) for index in place)
             rules.append(
                 Randomise(
-                    field=name,
-                    rows=(row,),
-                    columns=tuple(columns) or None,
-                    operation="add",
-                    lower=lower,
-                    upper=reach,
+                    field=name, rows=(row,), columns=tuple(columns) or None, operation="add", lower=lower, upper=reach
                 )
             )
     return tuple(rules)

@@ -73,12 +73,7 @@ EFFORT_FALLBACK = 1.0
 
 
 def catalogue(
-    robot: Robot,
-    drive: Drive,
-    friction: str = "coulomb",
-    *,
-    saturation: float | None = None,
-    two_rates: bool = False,
+    robot: Robot, drive: Drive, friction: str = "coulomb", *, saturation: float | None = None, two_rates: bool = False
 ) -> tuple[Parameter, ...]:
     """Return every parameter of the robot that can affect a replay with this input.
 

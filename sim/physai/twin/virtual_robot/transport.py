@@ -29,15 +29,19 @@ from physai.sdk.transport.protocol import (
     required_fields,
 )
 from physai.sdk.transport.registry import open_transport, robot_link_names
-from physai.sim.tasks.registry import built_in_task, load_task
+from physai.sim.policies.foreign_contract import following
+from physai.sim.policies.resolve import named_source
+from physai.sim.tasks.registry import built_in_task
 from physai.sim.tasks.task import Task
 from physai.twin.model.twin import Twin, load_twin
 from physai.twin.virtual_robot.paced_twin import NANOSECONDS, PacedTwin, RuntimeTally
 from physai.twin.virtual_robot.process import Clock
 from physai.twin.virtual_robot.robot_twin import RobotTwin
 
+FOREIGN_VERSION = 3
+"""Format of the contracts of policies from elsewhere, which a task follows."""
 OPTIONS = {
-    "task": "task name or Python file (default: the contract's task, if built in)",
+    "task": "task name, Python file or run folder (default: the contract's task, if built in)",
     "twin": "twin.json with the robot's measured parameters, lag, noise and jitter",
     "robot": "robot to use, for tasks that accept another one",
     "preset": "variant of the task",
@@ -104,7 +108,10 @@ def simulated_robot(
         TransportError: the task's contract differs from `contract`.
         PhysaiError: the task or the twin cannot be loaded.
     """
-    task = load_task(_task_name(contract, options), robot=options.get("robot"), preset=options.get("preset"))
+    own = {name: options.get(name) for name in ("robot", "preset")}
+    task = named_source(_task_name(contract, options), **own).load()
+    if contract is not None and contract.format_version >= FOREIGN_VERSION:
+        task = following(task, contract)
     if contract is not None and contract.fingerprint != task.contract.fingerprint:
         difference = format_diff(diff(contract, task.contract), left="policy", right="task")
         raise TransportError(f"the contract of task {task.name} differs from the policy's:\n{difference}")
