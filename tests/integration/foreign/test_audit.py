@@ -11,6 +11,7 @@ from tests.integration.foreign.test_import import DESCRIPTION, JOINTS, write
 from tests.support.foreign_reference import gravity, observed
 
 from physai.foreign import ForeignPolicyError, audit, import_policy
+from physai.sdk.base.errors import UnknownNameError
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sim.policies.onnx import OnnxPolicy
@@ -101,6 +102,29 @@ def test_six_digits_are_enough(right: tuple[Path, Arrays], tmp_path: Path) -> No
     assert {outcome for outcome, _ in audited(run, rounded, tmp_path).values()} == {"agrees"}
 
 
+@pytest.mark.parametrize("first", [1, 30, 57])
+def test_a_log_may_begin_in_the_middle(first: int, right: tuple[Path, Arrays], tmp_path: Path) -> None:
+    run, log = right
+    found = audited(run, {name: value[first:] for name, value in log.items()}, tmp_path)
+    assert {outcome for outcome, _ in found.values()} == {"agrees"}
+    assert found["clock"][1] == found["clock_2"][1] == "from another phase at the beginning"
+
+
+def test_without_actions_the_last_one_is_absent(right: tuple[Path, Arrays], tmp_path: Path) -> None:
+    run, log = right
+    found = audited(run, {name: value for name, value in log.items() if name != "action"}, tmp_path)
+    assert found["last_action"] == ("absent", "the log has no action, of which it is made")
+    assert {outcome for outcome, _ in found.values()} == {"agrees", "absent"}
+
+
+def test_half_precision_and_jitter_are_no_alarm(right: tuple[Path, Arrays], tmp_path: Path) -> None:
+    run, log = right
+    half = {name: np.float16(value) if name == "observation" else value for name, value in log.items()}
+    random = np.random.default_rng(0)
+    half["time"] = log["time"] + random.uniform(0.0, 0.004, ROWS)
+    assert {outcome for outcome, _ in audited(run, half, tmp_path).values()} == {"agrees"}
+
+
 def part(name: str, change: Callable[[Any, Arrays], Any]) -> Callable[[Arrays], None]:
     def inject(log: Arrays) -> None:
         log["observation"] = log["observation"].copy()
@@ -168,7 +192,7 @@ DEFECTS: dict[str, tuple[Callable[[Arrays], None], str, str]] = {
     "scale of one joint": (
         part("joint_vel", lambda b, _: b * np.array([3.0] + [1.0] * 11)),
         "joint_vel",
-        "scaled by 3, 1",
+        "RR_hip_joint scaled by 3",
     ),
     "scale of the angular velocity": (part("ang_vel", lambda b, _: 4 * b), "ang_vel", "scaled by 4"),
     "angular velocity in the world": (part("ang_vel", lambda _, log: world(log)), "ang_vel", "in the world's frame"),
@@ -187,8 +211,19 @@ DEFECTS: dict[str, tuple[Callable[[Arrays], None], str, str]] = {
     "order of the command": (part("command", lambda b, _: b[:, ::-1]), "command", "in another order: command[1]"),
     "command not scaled": (part("command", lambda b, _: b / 2), "command", "scaled by 0.5"),
     "positions late": (part("joint_pos", lambda b, _: late(late(b))), "joint_pos", "2 periods late"),
+    "a scale of half a per cent": (part("joint_vel", lambda b, _: 1.005 * b), "joint_vel", "scaled by 1.005"),
+    "a joint that is dead": (
+        part("joint_pos", lambda b, _: b * np.array([1.0] * 11 + [0.0])),
+        "joint_pos",
+        "FL_calf_joint scaled by 0",
+    ),
+    "every third period late": (
+        whole("time", lambda t: np.cumsum(np.where(np.arange(ROWS) % 3 == 0, 0.08, 0.02))),
+        "period",
+        "39.87 ms, the contract",
+    ),
     "speed clipped": (part("joint_vel", lambda b, _: np.clip(b, -0.03, 0.03)), "joint_vel", "clipped to ±0.03"),
-    "an offset": (part("gravity", lambda b, _: b + np.array([0.0, 0.1, 0.0])), "gravity", "offset by 0, 0.1, 0"),
+    "an offset": (part("gravity", lambda b, _: b + np.array([0.0, 0.1, 0.0])), "gravity", "gravity[1] offset by 0.1"),
     "scale of the action": (whole("target", lambda t: DEFAULT + 2 * (t - DEFAULT)), "target", "scaled by 2"),
     "targets without the pose": (whole("target", lambda t: t - DEFAULT), "target", "without the default pose"),
     "order of targets": (whole("target", lambda t: DEFAULT + (t - DEFAULT)[:, SIDES]), "target", "in another order"),
@@ -230,6 +265,13 @@ def test_parts_that_the_log_lacks_are_absent(right: tuple[Path, Arrays], tmp_pat
     assert {part for part, (outcome, _) in found.items() if outcome == "absent"} == {"target", "gains", "period"}
 
 
+def test_a_name_that_a_log_does_not_have_here_is_refused(right: tuple[Path, Arrays], tmp_path: Path) -> None:
+    run, log = right
+    np.savez(tmp_path / "log.npz", **log)
+    with pytest.raises(UnknownNameError, match="no part of a log named 'foo'"):
+        audit(tmp_path / "log.npz", run, names={"foo": "action"})
+
+
 def test_a_csv_with_names_of_joints_is_read(
     right: tuple[Path, Arrays], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,9 +305,14 @@ def test_a_csv_with_names_of_joints_is_read(
     [
         ({"observation": None, "target": None}, "has neither observation nor target"),
         ({"imu_quat": None}, "the log lacks imu_quat"),
-        ({"observation": np.zeros((ROWS, 5))}, "observation has 5 columns, the contract says 48"),
+        ({"observation": np.zeros((ROWS, 5))}, r"observation has the shape \(300, 5\), expected \(rows, 48\)"),
         ({"action": np.zeros((7, 12))}, "arrays of different lengths"),
         ({"joint_pos": np.full((ROWS, 12), np.nan)}, "joint_pos holds numbers that are not finite"),
+        ({"observation": np.float64(3.0)}, r"observation has the shape \(\), expected"),
+        ({"observation": np.zeros(0)}, r"observation has the shape \(0, 1\), expected"),
+        ({"imu_quat": np.zeros((ROWS, 4))}, "a quaternion whose length is not 1"),
+        ({"time": -np.arange(ROWS)}, "time does not ascend"),
+        ({"action": np.zeros((ROWS, 12), complex)}, "action is of type complex128"),
     ],
 )
 def test_a_log_that_cannot_be_compared_is_refused(

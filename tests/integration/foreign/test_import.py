@@ -1,7 +1,11 @@
 """`physai import`: a policy from elsewhere becomes a run folder that sees, commands and is refused as it should."""
 
+import datetime
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +210,12 @@ def test_the_command_line_asks_and_takes_an_answer(tmp_path: Path, capsys: pytes
         ({"observation": [{"of": "gravity", "joints": JOINTS}]}, "has joints, which it does not consist of"),
         ({"joints": JOINTS[:9], "default_pos": [0.1, 0.8, -1.5] * 3}, "stiffness has 12 numbers, joints has 9 names"),
         ({"default_pos": [9.0] * 12}, "lies outside"),
+        ({"joints": [f"j{n}" for n in range(20_000)]}, "joints has 20000 names, a robot has at most 64"),
+        ({"control_dt": datetime.date(2020, 1, 1)}, "control_dt has a date"),
+        ({"licence": b"hello"}, "licence has a bytes"),
+        ({"control_dt": 1e300}, "control_dt has a number too large"),
+        ({"held": {JOINTS[0]: {"position": 0.0, "stiffness": 1.0, "damping": 0.1}}}, "held has RR_hip_joint, which"),
+        ({"action_scale": -1.0}, "action_scale has -1, scales are above 0"),
         ({"gait": 1.0}, "no key named 'gait'"),
         ({"network": "../network.onnx"}, "outside its folder"),
         ({"network": "missing.onnx"}, "missing.onnx"),
@@ -216,6 +226,52 @@ def test_what_is_wrong_is_refused(tmp_path: Path, changes: dict[str, Any], phras
     with pytest.raises(PhysaiError, match=phrase.replace("(", r"\(")):
         import_policy(path, model="go2", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("setting", ["[" * 900 + "]" * 900, "[" * 100_000])
+def test_brackets_without_end_are_refused(tmp_path: Path, setting: str) -> None:
+    path = write(tmp_path / "policy", control_dt=None)
+    with pytest.raises(PhysaiError, match=r"brackets|control_dt"):
+        import_policy(path, model="go2", out=tmp_path / "run", settings={"control_dt": setting})
+
+
+def test_names_that_are_no_text_are_written_all_the_same(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"r\xff\xfe")
+    path = write(tmp_path / "policy")
+    named = path.rename(path.with_name(f"{odd}.yaml"))
+    import_policy(named, model="go2", out=tmp_path / odd)
+    assert sorted(one.name for one in (tmp_path / odd).iterdir()) == ["export", "import.json", "import.md", "task"]
+
+
+def test_an_import_that_ends_in_the_middle_leaves_nothing_that_looks_right(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "policy"), tmp_path / "run"
+    script = (
+        "import os\nfrom physai.foreign import import_policy\n"
+        "from physai.foreign.conversion import assembly\n"
+        "def end(*a, **k): os._exit(9)\n"
+        "assembly.keep_task = end\n"
+        f"import_policy({str(path)!r}, model='go2', out={str(out)!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=120)
+    assert done.returncode == 9, done.stderr
+    assert not out.exists()
+    assert import_policy(path, model="go2", out=out).folder == out
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told: list[float] = []
+    with pytest.raises(ForeignPolicyError, match="cannot write"):
+        import_policy(write(tmp_path / "policy"), model="go2", out=tmp_path / "file" / "run", progress=told.append)
+    assert told == [0.1]
+
+
+def test_a_folder_of_a_robot_whose_record_is_no_text_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "decisions.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(PhysaiError, match="has no MJCF file"):
+        import_policy(write(tmp_path / "policy"), model=folder, out=tmp_path / "run")
 
 
 def test_a_statement_that_contradicts_a_file_is_refused_with_both(tmp_path: Path) -> None:

@@ -97,6 +97,9 @@ QUESTIONS: dict[str, str] = {
 }
 """What has to be stated, in words."""
 
+MAX_DEPTH = 8
+GREATEST = 1e9
+"""Greatest magnitude of a number."""
 VECTORS = ("default_pos", "stiffness", "damping", "effort", "armature", "velocity_limit")
 
 
@@ -105,7 +108,16 @@ def lengths(values: dict[str, Any]) -> list[str]:
     joints = _sequence(values.get("joints"))
     if joints is None:
         return []
+    if len(joints) > MAX_JOINTS:
+        return [f"joints has {len(joints)} names, a robot has at most {MAX_JOINTS} joints"]
     found = [f"joints has {name} twice" for name in sorted({str(one) for one in joints if joints.count(one) > 1})]
+    held = values.get("held")
+    both = [str(name) for name in joints if isinstance(held, dict) and name in held]
+    found += [f"held has {name}, which the policy commands" for name in both]
+    scales = _sequence(values.get("action_scale")) or [values.get("action_scale", 1.0)]
+    least = min((one for one in scales if isinstance(one, int | float)), default=1.0)
+    if not least > 0.0:
+        found.append(f"action_scale has {least:g}, scales are above 0")
     for name in (*VECTORS, "action_scale"):
         vector = _sequence(values.get(name))
         if vector is not None and len(vector) != len(joints):
@@ -113,12 +125,29 @@ def lengths(values: dict[str, Any]) -> list[str]:
     return found
 
 
-def unbounded(value: Any) -> str:
-    """Return a number in a value that is not finite, as text; empty if there is none."""
-    if isinstance(value, float):
-        return "" if math.isfinite(value) else str(value)
-    inner = list(cast("dict[Any, Any]", value).values()) if isinstance(value, dict) else _sequence(value)
-    return next((text for one in inner or () if (text := unbounded(one))), "")
+def unusable(value: Any, depth: int = 0) -> str:
+    """Return what in a value is no finite number, text or truth value of sane size; empty if there is nothing."""
+    if depth > MAX_DEPTH:
+        return f"more than {MAX_DEPTH} brackets in each other"
+    if value is None or isinstance(value, bool | str):
+        return ""
+    if isinstance(value, int | float):
+        return (
+            ""
+            if math.isfinite(value) and abs(value) <= GREATEST
+            else f"{value:.6g}"
+            if value != value
+            else "a number too large"
+        )
+    if isinstance(value, dict):
+        keys = cast("dict[Any, Any]", value)
+        if not all(isinstance(key, str) for key in keys):
+            return "a key that is no text"
+        return next((text for one in keys.values() if (text := unusable(one, depth + 1))), "")
+    inner = _sequence(value)
+    if inner is None:
+        return f"a {type(value).__name__}"
+    return next((text for one in inner if (text := unusable(one, depth + 1))), "")
 
 
 def _sequence(value: Any) -> list[Any] | None:

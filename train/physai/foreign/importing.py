@@ -64,8 +64,10 @@ def _value(given: object) -> object:
         return given
     try:
         return json.loads(given)
-    except (ValueError, RecursionError):
+    except ValueError:
         return given
+    except RecursionError:
+        raise ForeignPolicyError(f"a setting has too many brackets: {given[:40]}…") from None
 
 
 def _read(file: Path, family: str | None) -> PolicyReading:

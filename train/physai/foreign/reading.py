@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, unbounded
+from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, unusable
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
@@ -38,6 +38,8 @@ class PolicyReading:
     contradictions: list[str] = field(default_factory=list[str])
     files: set[Path] = field(default_factory=set[Path])
     """Files that were read."""
+    unread: list[str] = field(default_factory=list[str])
+    """Statements of these files that mean nothing here, or that the reader does not know."""
 
     def state(self, name: str, value: Any, source: str) -> None:
         """Add a value; one that was stated before and differs is a contradiction."""
@@ -59,8 +61,8 @@ class PolicyReading:
                 raise unknown_name("setting", name, PolicyDescription.model_fields)
             self.state(name, value, "user")
         for name, value in self.values.items():
-            if number := unbounded(value):
-                raise ForeignPolicyError(f"{name} has {number} ({self.sources[name]}), expected finite numbers")
+            if wrong := unusable(value):
+                raise ForeignPolicyError(f"{name} has {wrong} ({self.sources[name]}), expected finite numbers or names")
         self.contradictions += lengths(self.values)
         if self.contradictions:
             raise ForeignPolicyError("what is stated contradicts itself:\n  " + "\n  ".join(self.contradictions))
@@ -119,5 +121,5 @@ def read(source: PolicySource, family: str | None) -> PolicyReading:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, default=str, skipkeys=True)
     return text if len(text) <= 80 else f"{text[:77]}…"

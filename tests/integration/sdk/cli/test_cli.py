@@ -366,7 +366,7 @@ class TestContract:
 
     def test_schema(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["contract", "schema"]) == 0
-        assert json.loads(capsys.readouterr().out)["$id"] == "urn:physai:contract:2"
+        assert json.loads(capsys.readouterr().out)["$id"] == "urn:physai:contract:3"
 
     def test_a_missing_file_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["contract", "show", "/no/such/file.json"]) == 2

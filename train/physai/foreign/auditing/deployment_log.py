@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.files import read_bounded
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.twin.logs.readers.csv_file import read_csv
@@ -20,9 +21,12 @@ Floats = NDArray[np.float64]
 
 MAX_BYTES = 256 << 20
 MIN_ROWS = 20
+QUATERNION_SHARE = 0.05
+"""Greatest difference of a quaternion's length from 1."""
 NAMES = ("time", "observation", "action", "target", "joint_pos", "joint_vel", "joint_effort")
 """Arrays that a log may have besides the sensors and commands of the contract."""
-_NUMBERED = re.compile(r"^(.+?)[_.\[](\d+)\]?$")
+MAX_ROWS = 100_000
+_NUMBERED = re.compile(r"^(.+?)[_.\[](\d{1,5})\]?$")
 
 
 @dataclass(frozen=True)
@@ -55,20 +59,23 @@ def read_deployment_log(path: Path, contract: PolicyContract, names: Mapping[str
             needed is missing.
     """
     found = _npz(path) if path.suffix.lower() == ".npz" else _csv(path, contract)
+    widths = _widths(contract)
     for name, own in names.items():
+        if name not in widths:
+            raise unknown_name("part of a log", name, widths)
         if own not in found:
             raise ForeignPolicyError(
                 f"{path}: has no {own!r} for {name}; it has {', '.join(sorted(found)) or 'nothing'}"
             )
         found[name] = found[own]
-    widths = _widths(contract)
     arrays: dict[str, Floats] = {}
     for name, width in widths.items():
         if name not in found:
             continue
-        value = found[name].reshape(len(found[name]), -1)
-        if value.shape[1] != width:
-            raise ForeignPolicyError(f"{path}: {name} has {value.shape[1]} columns, the contract says {width}")
+        value = found[name]
+        value = value[:, None] if value.ndim == 1 else value
+        if value.ndim != 2 or value.shape[1] != width:
+            raise ForeignPolicyError(f"{path}: {name} has the shape {value.shape}, expected (rows, {width})")
         arrays[name] = value
     _require(path, arrays, contract)
     return DeploymentLog(arrays)
@@ -90,9 +97,19 @@ def _require(path: Path, arrays: Mapping[str, Floats], contract: PolicyContract)
         raise ForeignPolicyError(f"{path}: arrays of different lengths: {lengths}")
     if next(iter(lengths.values())) < MIN_ROWS:
         raise ForeignPolicyError(f"{path}: {next(iter(lengths.values()))} rows, at least {MIN_ROWS} are needed")
+    if next(iter(lengths.values())) > MAX_ROWS:
+        raise ForeignPolicyError(
+            f"{path}: {next(iter(lengths.values()))} rows, at most {MAX_ROWS} are read; cut the log"
+        )
     bad = [name for name, value in arrays.items() if not np.isfinite(value).all()]
     if bad:
         raise ForeignPolicyError(f"{path}: {bad[0]} holds numbers that are not finite")
+    quat = arrays.get("imu_quat")
+    if quat is not None and not (np.abs(np.linalg.norm(quat, axis=1) - 1.0) < QUATERNION_SHARE).all():
+        raise ForeignPolicyError(f"{path}: imu_quat holds a quaternion whose length is not 1")
+    time = arrays.get("time")
+    if time is not None and not (np.diff(time[:, 0]) > 0.0).all():
+        raise ForeignPolicyError(f"{path}: time does not ascend")
 
 
 def _npz(path: Path) -> dict[str, Floats]:
@@ -103,7 +120,11 @@ def _npz(path: Path) -> dict[str, Floats]:
         if size > MAX_BYTES:
             raise ForeignPolicyError(f"{path}: {size} bytes when unpacked, at most {MAX_BYTES} are read")
         file: Any = np.load(io.BytesIO(data), allow_pickle=False)
-        return {name: np.asarray(file[name], np.float64) for name in file.files}
+        arrays: dict[str, Any] = {name: file[name] for name in file.files}
+        wrong = [name for name, value in arrays.items() if value.dtype.kind not in "fiub"]
+        if wrong:
+            raise ForeignPolicyError(f"{path}: {wrong[0]} is of type {arrays[wrong[0]].dtype}, expected real numbers")
+        return {name: np.asarray(value, np.float64) for name, value in arrays.items()}
     except ForeignPolicyError:
         raise
     except Exception as error:  # zipfile and numpy raise many types of exceptions for damaged files
@@ -118,7 +139,9 @@ def _csv(path: Path, contract: PolicyContract) -> dict[str, Floats]:
         if match := _NUMBERED.match(name):
             numbered.setdefault(match[1], []).append((int(match[2]), name))
     for name, parts in numbered.items():
-        found[name] = np.stack([columns[column] for _, column in sorted(parts)], axis=1)
+        # A gap would move all later columns by one; such a name is then not of the log.
+        if sorted(number for number, _ in parts) == list(range(len(parts))):
+            found[name] = np.stack([columns[column] for _, column in sorted(parts)], axis=1)
     for name, suffix in (("joint_pos", "pos"), ("joint_vel", "vel"), ("joint_effort", "effort")):
         names = [f"{joint}_{suffix}" for joint in contract.robot.joint_names]
         if all(column in columns for column in names):

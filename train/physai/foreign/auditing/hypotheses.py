@@ -10,10 +10,12 @@ import numpy as np
 
 from physai.foreign.auditing.deployment_log import Floats
 
-TOLERANCE = 1e-3
-"""Greatest error of an explanation, in the spread of the logged block. A log is often written with few digits."""
-AGREES = 1e-4
-"""Greatest difference of a block that agrees, in its own unit and in its spread."""
+LEFT = 3e-3
+"""Greatest error of an explanation, in the spread of the logged block."""
+SHARE = 0.25
+"""Greatest error of an explanation, in the error without it."""
+AGREES = 1e-3
+"""Greatest difference of a block that agrees, in its greatest magnitude: the digits of float16."""
 EXCITED = 1e-3
 """Least spread of a column that can tell something."""
 MAX_DELAY = 5
@@ -28,14 +30,14 @@ def spread(block: Floats) -> float:
 
 def agrees(expected: Floats, logged: Floats) -> bool:
     """Whether two blocks are the same within the digits of a log."""
-    allowed = AGREES * max(1.0, float(np.abs(logged).max(initial=0.0)))
-    return bool(np.abs(expected - logged).max(initial=0.0) <= allowed)
+    size = max(float(np.abs(block).max(initial=0.0)) for block in (expected, logged))
+    return bool(np.abs(expected - logged).max(initial=0.0) <= AGREES * size + 1e-6)
 
 
 def fits(expected: Floats, logged: Floats) -> bool:
     """Whether an explanation leaves almost nothing of the spread."""
     size = spread(logged)
-    return size > 0.0 and bool(np.abs(expected - logged).max(initial=0.0) <= TOLERANCE * max(size, 1e-6) * 10.0)
+    return size > 0.0 and bool(np.abs(expected - logged).max(initial=0.0) <= LEFT * size + 1e-6)
 
 
 def explain(
@@ -73,9 +75,9 @@ def _simple(expected: Floats, logged: Floats, names: Sequence[str]) -> Iterator[
     if (order := _order(expected, logged)) is not None:
         yield f"in another order: {_listed([names[index] for index in order])}"
     if (offset := _offset(expected, logged)) is not None:
-        yield f"offset by {_numbers(offset)}"
+        yield _each("offset by", names, offset, 0.0)
     if (scales := _scales(expected, logged)) is not None:
-        yield f"scaled by {_numbers(scales)}"
+        yield _each("scaled by", names, scales, 1.0)
     if (bound := _bound(expected, logged)) is not None:
         yield f"clipped to ±{bound:.4g}"
 
@@ -86,7 +88,7 @@ def common_scale(expected: Floats, logged: Floats) -> float | None:
     if not power > 0.0:
         return None
     scale = float((expected * logged).sum()) / power
-    return scale if abs(scale - 1.0) > 0.01 and fits(scale * expected, logged) else None
+    return scale if abs(scale - 1.0) > 1e-3 and fits(scale * expected, logged) else None
 
 
 def _scale_text(scale: float) -> str:
@@ -122,7 +124,8 @@ def _order(expected: Floats, logged: Floats) -> list[int] | None:
 
 def _offset(expected: Floats, logged: Floats) -> Floats | None:
     offset = (logged - expected).mean(axis=0)
-    return offset if np.abs(offset).max() > 0.0 and fits(expected + offset, logged) else None
+    left, before = (np.abs(block - logged).max() for block in (expected + offset, expected))
+    return offset if left <= SHARE * before and fits(expected + offset, logged) else None
 
 
 def _scales(expected: Floats, logged: Floats) -> Floats | None:
@@ -139,10 +142,12 @@ def _bound(expected: Floats, logged: Floats) -> float | None:
     return bound if reached and fits(np.clip(expected, -bound, bound), logged) else None
 
 
-def _numbers(values: Floats) -> str:
-    # Rounding of float32 is no offset.
-    shown = np.where(np.abs(values) < 1e-6, 0.0, values)
-    return ", ".join(f"{value:.4g}" for value in shown[:6]) + (" …" if len(values) > 6 else "")
+def _each(what: str, names: Sequence[str], values: Floats, neutral: float) -> str:
+    """Name the columns whose value is not the neutral one."""
+    changed = [
+        f"{name} {what} {value:.4g}" for name, value in zip(names, values, strict=True) if abs(value - neutral) > 1e-3
+    ]
+    return _listed(changed)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """The observation that a contract's terms give for a log, computed by the graph that the policy runs with."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +10,7 @@ from physai.foreign.auditing.deployment_log import DeploymentLog, Floats
 from physai.foreign.body import probe
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.formats.canonical import canonical_json
-from physai.sdk.contract.interface import PREVIOUS_ACTION, STARTED, graph_interface
+from physai.sdk.contract.interface import CLOCK_PREFIX, PREVIOUS_ACTION, STARTED, graph_interface
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.header import STATE_PREFIX
@@ -22,10 +23,15 @@ def _terms(document: bytes) -> bytes:
     return bytes(observation_model(parse_contract(document, source="the policy")).SerializeToString())
 
 
-def rebuilt(contract: PolicyContract, log: DeploymentLog) -> Floats:
+def rebuilt(contract: PolicyContract, log: DeploymentLog, clocks: Mapping[str, float] | None = None) -> Floats:
     """Compute the observation of each row, shape (rows, observation_size), from the sensors of the log.
 
     The last action is that of the log's row before, and 0 in the first one.
+
+    Args:
+        contract: of the policy.
+        log: of its program.
+        clocks: angles of clocks before the first row by the names of their terms [rad]; 0 for others.
 
     Raises:
         ForeignPolicyError: the log lacks a field that a term reads.
@@ -40,6 +46,8 @@ def rebuilt(contract: PolicyContract, log: DeploymentLog) -> Floats:
         )
     inputs: Any = {value.name: value.shape[1] for value in session.get_inputs()}
     state = {name: np.zeros((1, inputs[name]), np.float32) for name in inputs if str(name).startswith(STATE_PREFIX)}
+    for name, angle in (clocks or {}).items():
+        state[f"{STATE_PREFIX}{CLOCK_PREFIX}{name}"][...] = angle
     outputs = [str(value.name) for value in session.get_outputs()]
     action, limit = log.get("action"), contract.action.terms[0].output_limit
     rows: list[Any] = []

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.compute.cli.progress_bars import share_bar
-from physai.foreign.conversion.import_page import REPORT_FILE
 from physai.foreign.diagnosis import diagnose
+from physai.foreign.file_names import REPORT_FILE
 from physai.foreign.importing import import_policy
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, Option, verb

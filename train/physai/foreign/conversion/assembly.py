@@ -3,16 +3,18 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from physai.foreign.body.apart import read_body
 from physai.foreign.conversion.fitted_robot import fitted_robot
 from physai.foreign.conversion.foreign_contract import foreign_contract
-from physai.foreign.conversion.import_page import RECORD_FILE, REPORT_FILE, PolicyImport, import_page
+from physai.foreign.conversion.import_page import PolicyImport, import_page
 from physai.foreign.conversion.parity import target_parity
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.file_names import RECORD_FILE, REPORT_FILE
 from physai.foreign.reading import PolicyReading
 from physai.sdk.base.file_names import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
@@ -41,13 +43,13 @@ def assembled(
     """Write the run folder of a policy that was read; see `physai.foreign.import_policy`."""
     data, facts, network = _network(reading)
     progress(0.1)
-    with tempfile.TemporaryDirectory() as scratch:
+    with _beside(folder) as run, tempfile.TemporaryDirectory() as scratch:
         fitted = fitted_robot(model, described, Path(scratch))
-        robot, notes = fitted.robot, list(fitted.notes)
+        robot = fitted.robot
         contract = foreign_contract(described, fitted)
         task = following(load_task(TASK, robot=str(robot.path)), contract)
         progress(0.3)
-        record = _record(reading, described, facts, notes, model)
+        record = _record(reading, described, facts, fitted.notes, model)
         provenance = {
             "task": TASK,
             "robot": f"{robot.name}.xml",
@@ -62,29 +64,52 @@ def assembled(
         visits = visited_states(
             joined.header, joined.evaluate, task, states=STATES, progress=lambda share: progress(0.5 + 0.4 * share)
         )
-        parity = target_parity(visits, network)
-        with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
-            (folder / EXPORT_FOLDER).mkdir(parents=True, exist_ok=True)
-            write_atomic(folder / RECORD_FILE, record)
-            write_atomic(folder / EXPORT_FOLDER / GOLDEN_FILE, golden_file(visits)[0])
-            write_atomic(folder / EXPORT_FOLDER / POLICY_FILE, made)
-        left = keep_task(folder, task, task=TASK, robot=str(robot.path), foreign=True)
+        found = PolicyImport(
+            folder=folder,
+            family=reading.family,
+            contract=contract,
+            policy_sha256=hashlib.sha256(made).hexdigest(),
+            sources=dict(reading.sources),
+            values=dict(reading.values),
+            changes=tuple(facts.get("changes", ())),
+            notes=fitted.notes,
+            unread=tuple(reading.unread),
+            parity=target_parity(visits, network),
+        )
+        (run / EXPORT_FOLDER).mkdir()
+        for name, content in (
+            (RECORD_FILE, record),
+            (REPORT_FILE, _encoded(import_page(found))),
+            (f"{EXPORT_FOLDER}/{GOLDEN_FILE}", golden_file(visits)[0]),
+            (f"{EXPORT_FOLDER}/{POLICY_FILE}", made),
+        ):
+            write_atomic(run / name, content)
+        left = keep_task(run, task, task=TASK, robot=f"{robot.name}.xml", foreign=True)
         if left:
             raise ForeignPolicyError("; ".join(left))
-    found = PolicyImport(
-        folder=folder,
-        family=reading.family,
-        contract=contract,
-        policy_sha256=hashlib.sha256(made).hexdigest(),
-        sources=dict(reading.sources),
-        values=dict(reading.values),
-        changes=tuple(facts.get("changes", ())),
-        notes=tuple(notes),
-        parity=parity,
-    )
-    with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
-        write_atomic(folder / REPORT_FILE, import_page(found).encode())
+    progress(1.0)
     return found
+
+
+@contextmanager
+def _beside(folder: Path) -> Generator[Path]:
+    """Yields a new folder that takes this place once all is written: an import that is interrupted leaves none.
+
+    Raises:
+        ForeignPolicyError: the place cannot be written.
+    """
+    with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".import-", ignore_cleanup_errors=True) as place:
+            made = Path(place) / "run"
+            made.mkdir()
+            yield made
+            made.rename(folder)
+
+
+def _encoded(text: str) -> bytes:
+    # Names of files may hold bytes that are no text.
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _network(reading: PolicyReading) -> tuple[bytes, JsonFacts, bytes]:
@@ -98,7 +123,7 @@ def _network(reading: PolicyReading) -> tuple[bytes, JsonFacts, bytes]:
 
 
 def _record(
-    reading: PolicyReading, described: PolicyDescription, facts: JsonFacts, notes: list[str], model: str | Path
+    reading: PolicyReading, described: PolicyDescription, facts: JsonFacts, notes: tuple[str, ...], model: str | Path
 ) -> bytes:
     """Values, their sources and hashes of files, as the run folder keeps them."""
     files = sorted({reading.network, *reading.files})
@@ -110,6 +135,7 @@ def _record(
         "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         "changes": facts.get("changes", []),
         "model": Path(model).name,
-        "robot": notes,
+        "robot": list(notes),
+        "unread": reading.unread,
     }
-    return json.dumps(record, indent=2, ensure_ascii=False).encode()
+    return _encoded(json.dumps(record, indent=2, ensure_ascii=False))

@@ -9,7 +9,8 @@ import numpy as np
 
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.errors import ModelError, unknown_name
+from physai.sdk.base.files import read_bounded
 from physai.sim.robots.checks.feet import lowest_touching
 from physai.sim.robots.files.archive import pack, pack_model
 from physai.sim.robots.files.package import read_package
@@ -25,6 +26,8 @@ UNSTATED_SPEED = 98765.0
 ASSUMED = "rotor inertia"
 """Words of the importer's decision about a joint to which it gave an inertia of its own."""
 ROBOT_FILE = "robot.zip"
+MAX_BYTES = 16 << 20
+"""Of the importer's decisions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ def fitted_robot(model: str | Path, described: PolicyDescription, folder: Path) 
     data, main = pack_model(path)
     package = read_package(data, main=main)
     spec = mujoco.MjSpec.from_string(package.mjcf(), assets=package.assets)
-    _actuate(spec, described, path)
+    _actuate(spec, described, Path(model))
     speeds = _limit_speeds(spec, described)
     if any(speeds) and described.velocity_limit is None:
         notes.append(
@@ -72,7 +75,7 @@ def _plain(model: str | Path, folder: Path) -> tuple[str, Path, list[str]]:
     path = Path(model)
     if str(model) in robot_names() or path.is_dir():
         record = path / DECISIONS_FILE
-        if record.is_file() and ASSUMED in record.read_text(encoding="utf-8"):
+        if record.is_file() and ASSUMED.encode() in read_bounded(record, limit=MAX_BYTES, error=ForeignPolicyError):
             raise ForeignPolicyError(
                 f"{path}: physai robots import gave its joints inertias and gains of its own, with which the policy "
                 "was not trained; name the file that the robot was imported from"
@@ -80,7 +83,11 @@ def _plain(model: str | Path, folder: Path) -> tuple[str, Path, list[str]]:
         robot = load_robot(str(model))
         return robot.name, robot.path, []
     options = ImportOptions(servos=Servos(keep=True, speed=UNSTATED_SPEED), floating=True)
-    imported = import_robot(path, folder / (path.stem or "robot"), options)
+    try:
+        imported = import_robot(path, folder / (path.stem or "robot"), options)
+    except ModelError as error:
+        # The importer's way out is an option of its own.
+        raise ForeignPolicyError(str(error).split("; without `servo` none")[0]) from None
     made = [one for one in imported.decisions.made if one.about not in ("actuators", "speed limits", "home")]
     return imported.robot.name, imported.robot.path, [f"{one.about}: {one.text}" for one in made]
 

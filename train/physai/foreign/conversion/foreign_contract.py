@@ -113,8 +113,6 @@ def _action(described: PolicyDescription, spec: RobotSpec) -> ActionTerm:
     joints = {joint.name: joint for joint in spec.joints}
     count, scale = len(described.joints), described.action_scale
     scales = scale if isinstance(scale, tuple) else (scale,) * count
-    if not all(one > 0.0 for one in scales):
-        raise ForeignPolicyError(f"action_scale has {min(scales):g}; scales are above 0")
     bounds = [(joints[name].position_lower, joints[name].position_upper) for name in described.joints]
     return ActionTerm(
         kind="joint_pos",

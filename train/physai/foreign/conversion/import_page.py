@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from physai.foreign.conversion.parity import TargetParity
     from physai.sdk.contract.policy_contract import PolicyContract
 
-REPORT_FILE, RECORD_FILE = "import.md", "import.json"
 MAX_SHOWN = 90
 NEVER_STATED = (
     "frame of the angular velocity: taken as that of the base",
@@ -39,6 +38,8 @@ class PolicyImport:
     """What was changed in the network's file to admit it."""
     notes: tuple[str, ...]
     """What was assumed about the robot."""
+    unread: tuple[str, ...]
+    """Statements of the files that were not read."""
     parity: TargetParity
 
 
@@ -66,6 +67,7 @@ def _lines(found: PolicyImport) -> Iterator[str]:
     )
     yield from _listed("Changed to admit the file", found.changes)
     yield from _listed("No file states", NEVER_STATED)
+    yield from _listed("In the files, and not read", found.unread)
     yield from _listed("Assumed about the robot", found.notes)
     yield from _listed("Protections that the contract lacks", contract_lacks(found.contract))
 

@@ -8,7 +8,7 @@ from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.formats.yaml_file import read_yaml
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 NETWORK = "network"
 """Key of the ONNX file's name, relative to the description."""
 

@@ -28,6 +28,7 @@ TERMS: dict[str, dict[str, Any]] = {
     "dof_vel": {"of": "joint_vel"},
     "projected_gravity": {"of": "gravity"},
 }
+ALSO = {"default_pos": "default_joint_pos", "action_scale": "action_scale", "control_dt": "control_dt"}
 RANGES = ("lin_vel_x", "lin_vel_y", "ang_vel_yaw")
 
 
@@ -57,9 +58,17 @@ def read(source: PolicySource) -> PolicyReading | None:
         reading.state(name, _json(metadata, key, source.file), f"{source.file.name}: {key}")
     if "command_ranges" in metadata:
         ranges = _json(metadata, "command_ranges", source.file)
+        if any(len(ranges[key]) != 2 for key in RANGES):
+            raise ForeignPolicyError(
+                f"{source.file}: command_ranges has not two numbers for each of {', '.join(RANGES)}"
+            )
         bounds = [[ranges[key][end] for key in RANGES] for end in (0, 1)]
         reading.state("command", bounds, f"{source.file.name}: command_ranges")
     _robot(reading, home, names)
+    # Hardly a file has them; one that has must agree with the package.
+    for name, key in ALSO.items():
+        if metadata.get(key, "null") != "null":
+            reading.state(name, _json(metadata, key, source.file), f"{source.file.name}: {key}")
     return reading
 
 
@@ -78,12 +87,20 @@ def _robot(reading: PolicyReading, home: Path, names: list[str]) -> None:
         raise ForeignPolicyError(f"{robots}: {len(matching)} robots have the joints of {reading.network.name}")
     key, robot = next(iter(matching.items()))
     reading.files |= {robots, observations, tasks}
-    reading.state("default_pos", list(robot["default_dof_angles"]), f"{robots.name}: {key}.default_dof_angles")
+    pose = robot["default_dof_angles"]
+    if not isinstance(pose, list | tuple):
+        raise ForeignPolicyError(
+            f"{robots}: {key}.default_dof_angles is a {type(pose).__name__}, expected numbers in order"
+        )
+    reading.state("default_pos", list(pose), f"{robots.name}: {key}.default_dof_angles")  # pyright: ignore[reportUnknownArgumentType]
     observation = calls(observations).get(f"loco_{key}")
     task = calls(tasks).get("locomotion")
     if observation is None or task is None:
-        raise ForeignPolicyError(f"{home / CONFIG}: no loco_{key} in observation.py, or no locomotion in task.py")
-    reading.state("control_dt", 1.0 / float(task["rl_rate"]), f"{tasks.name}: locomotion.rl_rate")
+        raise ForeignPolicyError(
+            f"{home / CONFIG}: no loco_{key} in observation.py, or no locomotion in task.py, that is written plainly "
+            "and once"
+        )
+    reading.state("control_dt", 1.0 / _number(task["rl_rate"]), f"{tasks.name}: locomotion.rl_rate")
     reading.state("action_scale", task["policy_action_scale"], f"{tasks.name}: locomotion.policy_action_scale")
     reading.state("output_limit", OUTPUT_LIMIT, "code: rl_inference clips outputs")
     wanted: list[str] = observation["obs_dict"]["actor_obs"]
@@ -95,10 +112,16 @@ def _robot(reading: PolicyReading, home: Path, names: list[str]) -> None:
         raise ForeignPolicyError(f"{observations}: a history, which the reader does not know")
 
 
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ForeignPolicyError(f"{value!r} is not a number")
+    return float(value)
+
+
 def _term(name: str, scale: float, task: dict[str, Any]) -> dict[str, Any]:
     if name in ("sin_phase", "cos_phase"):
-        clock = {"wave": name[:3], "period_s": float(task["gait_period"]), "phases": [0.0, math.pi]}
+        clock = {"wave": name[:3], "period_s": _number(task["gait_period"]), "phases": [0.0, math.pi]}
         return {"of": "clock", "scale": scale, "clock": {**clock, "gate": STANDS_BELOW, "standing_phase": math.pi}}
     if name not in TERMS:
         raise ForeignPolicyError(f"the observation has the term {name!r}, which the reader does not know")
-    return {**TERMS[name], "scale": float(scale)}
+    return {**TERMS[name], "scale": _number(scale)}

@@ -1,0 +1,7 @@
+"""Names of the files that an import adds to a run folder."""
+
+REPORT_FILE = "import.md"
+"""Each field with its source, for people."""
+
+RECORD_FILE = "import.json"
+"""The same for machines, with the hashes of the files that were read."""
