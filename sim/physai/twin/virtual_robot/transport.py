@@ -38,8 +38,6 @@ from physai.twin.virtual_robot.paced_twin import NANOSECONDS, PacedTwin, Runtime
 from physai.twin.virtual_robot.process import Clock
 from physai.twin.virtual_robot.robot_twin import RobotTwin
 
-FOREIGN_VERSION = 3
-"""Format of the contracts of policies from elsewhere, which a task follows."""
 OPTIONS = {
     "task": "task name, Python file or run folder (default: the contract's task, if built in)",
     "twin": "twin.json with the robot's measured parameters, lag, noise and jitter",
@@ -63,8 +61,7 @@ Source: net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysc
 """
 ALIVE_S = 0.2
 """Period of checking that the subprocess is alive [s]."""
-MAX_TRIES = 100
-"""Number of ports to try."""
+MAX_TRIES = 100  # ports
 STOP_S = 5.0
 """Time the subprocess gets to exit [s]."""
 
@@ -87,8 +84,7 @@ def make_transport(options: Mapping[str, str]) -> Transport:
     if not (seed.isascii() and seed.isdigit() and int(seed) <= MAX_SEED):
         raise TransportError(f"option seed: {seed!r}, expected 0 … {MAX_SEED}")
     if "over" in own:
-        inner = {name.removeprefix("over."): v for name, v in options.items() if name.startswith("over.")}
-        return ProcessTransport(own, inner)
+        return ProcessTransport(own, {n.removeprefix("over."): v for n, v in options.items() if n.startswith("over.")})
     if len(own) < len(options):
         raise TransportError("options with the prefix `over.` need the option over")
     return SimTransport(own)
@@ -108,9 +104,9 @@ def simulated_robot(
         TransportError: the task's contract differs from `contract`.
         PhysaiError: the task or the twin cannot be loaded.
     """
-    own = {name: options.get(name) for name in ("robot", "preset")}
-    task = named_source(_task_name(contract, options), **own).load()
-    if contract is not None and contract.format_version >= FOREIGN_VERSION:
+    name, robot = _task_name(contract, options), options.get("robot")
+    task = named_source(name, robot=robot, preset=options.get("preset")).load()
+    if contract is not None and contract.format_version >= 3:  # of a policy from elsewhere
         task = following(task, contract)
     if contract is not None and contract.fingerprint != task.contract.fingerprint:
         difference = format_diff(diff(contract, task.contract), left="policy", right="task")

@@ -36,7 +36,7 @@ def calls(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _bound(tree: ast.Module) -> Counter[str]:
-    """How often each name is bound or changed anywhere in the file."""
+    """Count the places in the file where each name is bound or changed."""
     names: Counter[str] = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
