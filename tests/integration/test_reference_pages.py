@@ -12,7 +12,7 @@ import pytest
 
 from physai.gates.settings import load_gates
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
-from physai.sdk.contract.terms import ActionTerm, ObservationTerm
+from physai.sdk.contract.terms import ActionTerm, GaitClock, ObservationTerm
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
@@ -73,12 +73,18 @@ def test_the_kinds_of_observations_are_those_of_the_page_with_their_sizes() -> N
         "the field's": pose,
         "one per commanded joint": joints,
         "its `size`": 5,
+        "its phases": 2,
+        "its `values`": 3,
     }
     rows = rows_of("tasks.md", "What the policy sees")
     assert {row[0].strip("`") for row in rows} == kinds_of(ObservationTerm)
     for kind, _, elements, *_ in rows:
         source = {"`sensor`": "joint_pos", "`command`": "ee_pose_target"}.get(kind)
-        more = {"function": "f", "size": 5, "source": "joint_pos"} if kind == "`function`" else {"source": source}
+        more: dict[str, Any] = {
+            "`function`": {"function": "f", "size": 5, "source": "joint_pos"},
+            "`clock`": {"clock": GaitClock(wave="sin", period_s=1.0, phases=(0.0, 1.0))},
+            "`constant`": {"values": (1.0, 2.0, 3.0)},
+        }.get(kind, {"source": source})
         term = ObservationTerm.model_validate({"name": "x", "kind": kind.strip("`"), **more})
         assert contract.term_width(term) == (sizes.get(elements) or int(elements)), kind
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from physai.sdk.contract.terms import ActionTerm as ActionTerm
     from physai.sdk.contract.terms import CommandField as CommandField
     from physai.sdk.contract.terms import CommandSpec as CommandSpec
+    from physai.sdk.contract.terms import GaitClock as GaitClock
     from physai.sdk.contract.terms import ObservationSpec as ObservationSpec
     from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
@@ -136,6 +137,7 @@ __all__ = [
     "Exam",
     "ExamFacts",
     "ExamSubject",
+    "GaitClock",
     "GateResult",
     "Guard",
     "GuardLimits",

@@ -200,7 +200,8 @@ def _action_bounds(term: ActionTerm, contract: PolicyContract) -> list[tuple[flo
 def _rates(term: ActionTerm, contract: PolicyContract) -> list[float]:
     """Greatest change per control period, one per joint of the term.
 
-    An incremental term changes by at most its scale times the output's limit, a position by at most what the joint's speed limit allows.
+    An incremental term changes by at most its scale times the output's limit, a position by at most what the joint's
+    speed limit allows.
     """
     rates: list[float] = []
     for i, index in enumerate(contract.robot.joint_index(term.joints)):
