@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from physai.sdk import ActionTerm, PolicyContract
-from physai.train.models.kinematics import ForwardKinematics
-from physai.train.models.policy_graph import pose_error
+from physai.train.models.kinematics import ForwardKinematics, pose_error
 
 TOLERANCE = 1e-3
 """Greatest error of a solution in any component, m or rad."""
