@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MENU = ("README.md", "docs/index.md", "docs/how-to/*.md", "docs/tutorials/*.md", "docs/explanation/*.md")
 INTERNAL = {
-    "examples/agents/reaching.py": {"physai.train.models.kinematics", "physai.train.models.policy_graph"},
+    "examples/agents/reaching.py": {"physai.train.models.kinematics"},
     "examples/newton_engine/__init__.py": {"physai.sim.engines.warp_host"},
     "examples/newton_engine/engine.py": {
         "physai.sim",
