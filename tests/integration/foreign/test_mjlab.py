@@ -9,6 +9,8 @@ from tests.integration.foreign.test_import import JOINTS, network
 
 from physai.foreign import ForeignPolicyError, import_policy
 
+pytestmark = pytest.mark.slow
+
 OBSERVATIONS = ("base_ang_vel", "projected_gravity", "joint_pos", "joint_vel", "actions", "command")
 METADATA = {
     "run_path": "team/project/run",

@@ -10,6 +10,8 @@ from tests.integration.foreign.test_import import JOINTS, network
 
 from physai.foreign import ForeignPolicyError, import_policy
 
+pytestmark = pytest.mark.slow
+
 DEFAULT = (0.1, 0.9, -1.8) * 4
 ROBOT = f"""from somewhere import RobotConfig
 raise SystemExit("this file must not run")
