@@ -24,6 +24,8 @@ from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import find_origin
 from physai.twin.virtual_robot.transport import simulated_robot
 
+pytestmark = pytest.mark.slow
+
 # Legs in another order than the robot has them.
 LEGS = ("RR", "RL", "FR", "FL")
 JOINTS = [f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")]
