@@ -57,6 +57,7 @@ OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
 
 _EXTRAS = {
     "physai.train": "train",
+    "physai.foreign": "train",
     "physai.cluster": "train",
     "physai.rlhf": "train",
     "physai.compute": "sim",
