@@ -1,4 +1,4 @@
-"""Reader of Berkeley Humanoid Lite's deployment files: `configs/policy_*.yaml` beside `checkpoints/`.
+"""Reader of Berkeley Humanoid Lite's deployment files: `configs/policy_*.yaml`, next to `checkpoints/`.
 
 The order of the terms is in the program alone: command, angular velocity, gravity, positions, velocities, last action.
 """
