@@ -31,8 +31,8 @@ SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
-def holosoma(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked wheels: those under HOLOSOMA_WHEELS, else downloaded."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels: HOLOSOMA_WHEELS, else downloaded."""
     given = os.environ.get("HOLOSOMA_WHEELS")
     folder = Path(given) if given else tmp_path_factory.mktemp("wheels")
     if not given:
@@ -40,8 +40,14 @@ def holosoma(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             pytest.skip(f"holosoma's wheels cannot be had here: {done.stderr.strip()[-200:]}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def holosoma(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheels."""
     unpacked = tmp_path_factory.mktemp("holosoma")
-    for wheel in folder.glob("holosoma*.whl"):
+    for wheel in wheels.glob("holosoma*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(unpacked)
     return unpacked
@@ -136,11 +142,11 @@ def test_the_audit_has_no_alarm_about_a_right_log(run: tuple[str, Path], tmp_pat
     assert moving <= {part for part, (outcome, _) in found.items() if outcome == "agrees"}
 
 
-def test_the_tutorial_runs(holosoma: Path, tmp_path: Path) -> None:
-    """Word by word; `holosoma` skips where the wheels cannot be had."""
+def test_the_tutorial_runs(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Word by word, with wheels that were downloaded before."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
     page = Path(__file__).parents[3] / "docs" / "tutorials" / "somebody-elses-policy.md"
-    if os.environ.get("HOLOSOMA_WHEELS"):
-        pytest.skip("the wheels were given and not downloaded")
     said = run_page(page, tmp_path, slow=True, smaller=True)
     assert "imported from holosoma: 100 numbers seen, 29 joints" in said
     assert "96 of 96 succeeded" in said
