@@ -163,6 +163,14 @@ def test_the_run_folder_goes_the_way_of_a_trained_one(run: Path, tmp_path: Path)
     assert main(["contract", "show", str(moved / "export" / "policy.onnx")]) == 0
 
 
+def test_another_task_has_its_own_contract(run: Path) -> None:
+    policy = run / "export" / "policy.onnx"
+    assert find_origin(policy).load().contract == load_contract(run / "task" / "contract.json")
+    other = find_origin(policy, task="go2-velocity")
+    assert other.contract is None
+    assert other.load().contract.format_version == 2
+
+
 def test_the_page_names_each_source(run: Path) -> None:
     page = (run / "import.md").read_text(encoding="utf-8")
     for name in DESCRIPTION:
@@ -260,6 +268,13 @@ def test_an_import_that_ends_in_the_middle_leaves_nothing_that_looks_right(tmp_p
     assert import_policy(path, model="go2", out=out).folder == out
 
 
+def test_a_robot_that_is_not_there_is_no_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(PhysaiError, match=r"absent.xml") as caught:
+        import_policy(write(tmp_path / "policy"), model=tmp_path / "absent.xml", out=tmp_path / "run")
+    assert "cannot write" not in str(caught.value)
+    assert [one.name for one in tmp_path.iterdir()] == ["policy"]
+
+
 def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told: list[float] = []
@@ -300,10 +315,11 @@ def test_joints_that_are_neither_commanded_nor_held_are_asked_for(tmp_path: Path
     assert len(found.contract.action.terms[0].joints) == 6
 
 
-def test_a_robot_with_gains_of_ours_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", ["rotor inertia 0.1 kg·m² added", "speed limits"])
+def test_a_robot_with_gains_of_ours_is_refused(tmp_path: Path, made: str) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "decisions.json").write_text('{"text": "rotor inertia 0.1 kg·m² added"}')
+    (folder / "decisions.json").write_text(json.dumps({"text": made}), encoding="utf-8")
     with pytest.raises(ForeignPolicyError, match="name the file that the robot was imported from"):
         import_policy(write(tmp_path / "policy"), model=folder, out=tmp_path / "run")
 

@@ -168,7 +168,9 @@ def choose_task_source(
     if claimed is not None and Path(chosen).name == Path(claimed).name:
         preset = preset or recorded.get("preset") or None
         robot = robot or _known_robot(recorded.get("robot"), source, kept)
-    return TaskSource(task=chosen, robot=robot, preset=preset, contract=None if kept is None else kept.contract())
+    # Another task that the user names has its own contract.
+    contract = kept.contract() if kept is not None and chosen == kept.names["task"] else None
+    return TaskSource(task=chosen, robot=robot, preset=preset, contract=contract)
 
 
 def _is_folder(task: str) -> bool:

@@ -20,7 +20,7 @@ EXCITED = 1e-3
 """Least spread of a column that can tell something."""
 MAX_DELAY = 5
 DEGREES = 180.0 / math.pi
-_KNOWN = {DEGREES: "in degrees", 1.0 / DEGREES: "in radians twice over", -1.0: "with the opposite sign"}
+_KNOWN = {DEGREES: "in degrees", 1.0 / DEGREES: "converted to radians once too often", -1.0: "with the opposite sign"}
 
 
 def spread(block: Floats) -> float:

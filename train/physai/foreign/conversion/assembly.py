@@ -76,14 +76,16 @@ def assembled(
             unread=tuple(reading.unread),
             parity=target_parity(visits, network),
         )
-        (run / EXPORT_FOLDER).mkdir()
-        for name, content in (
-            (RECORD_FILE, record),
-            (REPORT_FILE, _encoded(import_page(found))),
-            (f"{EXPORT_FOLDER}/{GOLDEN_FILE}", golden_file(visits)[0]),
-            (f"{EXPORT_FOLDER}/{POLICY_FILE}", made),
-        ):
-            write_atomic(run / name, content)
+        files = {
+            RECORD_FILE: record,
+            REPORT_FILE: _encoded(import_page(found)),
+            f"{EXPORT_FOLDER}/{GOLDEN_FILE}": golden_file(visits)[0],
+            f"{EXPORT_FOLDER}/{POLICY_FILE}": made,
+        }
+        with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
+            (run / EXPORT_FOLDER).mkdir()
+            for name, content in files.items():
+                write_atomic(run / name, content)
         left = keep_task(run, task, task=TASK, robot=f"{robot.name}.xml", foreign=True)
         if left:
             raise ForeignPolicyError("; ".join(left))
@@ -98,12 +100,15 @@ def _beside(folder: Path) -> Generator[Path]:
     Raises:
         ForeignPolicyError: the place cannot be written.
     """
+    # Around the writing alone: what the body cannot read is another error.
     with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".import-", ignore_cleanup_errors=True) as place:
-            made = Path(place) / "run"
-            made.mkdir()
-            yield made
+        place = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".import-", ignore_cleanup_errors=True)
+    with place:
+        made = Path(place.name) / "run"
+        made.mkdir()
+        yield made
+        with oserror_as(ForeignPolicyError, f"cannot write {folder}"):
             made.rename(folder)
 
 

@@ -23,8 +23,8 @@ from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos
 
 UNSTATED_SPEED = 98765.0
 """Speed limit that the importer is to write where a file states none, so that it is found again [rad/s]."""
-ASSUMED = "rotor inertia"
-"""Words of the importer's decision about a joint to which it gave an inertia of its own."""
+ASSUMED = (b"rotor inertia", b"speed limits")
+"""Words of the importer's decisions about joints to which it gave an inertia or a speed limit of its own."""
 ROBOT_FILE = "robot.zip"
 MAX_BYTES = 16 << 20
 """Of the importer's decisions."""
@@ -75,10 +75,11 @@ def _plain(model: str | Path, folder: Path) -> tuple[str, Path, list[str]]:
     path = Path(model)
     if str(model) in robot_names() or path.is_dir():
         record = path / DECISIONS_FILE
-        if record.is_file() and ASSUMED.encode() in read_bounded(record, limit=MAX_BYTES, error=ForeignPolicyError):
+        made = read_bounded(record, limit=MAX_BYTES, error=ForeignPolicyError) if record.is_file() else b""
+        if any(words in made for words in ASSUMED):
             raise ForeignPolicyError(
-                f"{path}: physai robots import gave its joints inertias and gains of its own, with which the policy "
-                "was not trained; name the file that the robot was imported from"
+                f"{path}: physai robots import gave its joints inertias or speed limits of its own, with which the "
+                "policy was not trained; name the file that the robot was imported from"
             )
         robot = load_robot(str(model))
         return robot.name, robot.path, []
