@@ -9,7 +9,7 @@ import pytest
 from tests.integration.foreign.conftest import Models
 
 from physai.foreign import diagnose
-from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
 
 helper: Any = onnx.helper
@@ -122,12 +122,12 @@ def test_a_file_of_no_family_is_not_imported_by_guessing(
     model: Models, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["import", str(saved(model(), tmp_path)), "-o", str(tmp_path / "run")]) == 2
-    assert (
-        "no reader knows it (berkeley, holosoma, mjlab, physai); describe it in a physai.yaml"
-        in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "no reader knows it (berkeley, booster, " in said
+    assert "); describe it in a physai.yaml" in said
 
 
-def test_the_message_about_torch_has_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(ForeignPolicyError, match=r"torch\.onnx\.export"):
-        diagnose(tmp_path / "policy.jit")
+def test_the_message_about_weights_alone_has_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "policy.pt").write_bytes(b"weights")
+    with pytest.raises(PhysaiError, match=r"torch\.onnx\.export"):
+        diagnose(tmp_path / "policy.pt")

@@ -280,7 +280,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) 
     told: list[float] = []
     with pytest.raises(ForeignPolicyError, match="cannot write"):
         import_policy(write(tmp_path / "policy"), model="go2", out=tmp_path / "file" / "run", progress=told.append)
-    assert told == [0.1]
+    assert told == [0.05]
 
 
 def test_a_folder_of_a_robot_whose_record_is_no_text_is_read(tmp_path: Path) -> None:

@@ -39,6 +39,30 @@ class TermDescription(Frozen):
     values: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=256)] | None = None
 
 
+class NetworkInput(Frozen):
+    """Part of the input of one of several networks: terms of the observation, or the output of an earlier network."""
+
+    network: Annotated[int, Field(ge=0, le=15)] | None = None
+    """Index of an earlier network, all of whose output it is; None for terms."""
+    terms: Annotated[tuple[Annotated[int, Field(ge=0, le=63)], ...], Field(min_length=1, max_length=64)] | None = None
+    """Indices of terms in the observation, in this order."""
+    samples: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Number of samples, the newest ones, of each term; None for its whole history."""
+    layout: Literal["term", "time"] = "term"
+    """Order of the samples: all of a term, then the next term; or all terms of a sample, then the next sample."""
+    newest: Literal["last", "first"] = "last"
+    """Place of the newest sample."""
+
+
+class NetworkDescription(Frozen):
+    """One of several networks that run in order, the last of which returns the actions."""
+
+    file: Annotated[str, Field(min_length=1, max_length=256)]
+    """Name of the ONNX or TorchScript file, relative to the last network's folder."""
+    reads: Annotated[tuple[NetworkInput, ...], Field(min_length=1, max_length=16)]
+    """Parts of its input, one after the other."""
+
+
 class HeldJoint(Frozen):
     """A joint that the policy does not command, held by its servo."""
 
@@ -79,6 +103,9 @@ class PolicyDescription(Frozen):
     """Inertia of the rotors at the joints [kg·m²]; None for the robot's."""
     velocity_limit: PerJoint | None = None
     """Speed limits of the joints [rad/s]; None for the robot's."""
+    networks: Annotated[tuple[NetworkDescription, ...], Field(min_length=1, max_length=16)] | None = None
+    """Networks that run in order; None for one that reads the whole observation. With them, `layout` and `newest` of
+    the observation are those of their inputs."""
     held: dict[Name, HeldJoint] | None = None
     """Joints that the policy does not command."""
     licence: Annotated[str, Field(max_length=200)] = ""

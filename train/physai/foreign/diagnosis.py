@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.file_names import TORCH_SUFFIXES
 from physai.sdk.base.file_names import MAX_POLICY_BYTES
 from physai.sdk.base.files import read_bounded
 
-TORCH_SUFFIXES = (".pt", ".pth", ".jit", ".pkl", ".zip")
 BOUNDED = ("Tanh", "Clip", "Sigmoid", "HardSigmoid", "Softsign")
 JOINT_KEYS = ("dof_names", "joint_names")
 """Metadata of the families that name their joints."""
@@ -92,28 +92,29 @@ def diagnose(file: str | Path) -> PolicyDiagnosis:
     inferred: a graph does not show one.
 
     Args:
-        file: an ONNX file; its weights may lie in other files of the same folder.
+        file: an ONNX file, whose weights may lie in other files of the same folder, or a TorchScript file.
 
     Returns:
         The diagnosis. A graph that cannot be admitted is one, too.
 
     Raises:
         ForeignPolicyError: the file cannot be read, or is no ONNX file.
-        ApartError: the child process hung, crashed or used too much memory.
+        ApartError: it is no TorchScript file, or the child process hung, crashed or used too much memory.
         MissingExtraError: the package `onnx` is not installed.
     """
     from physai.foreign.body.apart import read_body, require_onnx
 
     path = Path(file).expanduser()
-    if path.suffix.lower() in TORCH_SUFFIXES:
-        raise ForeignPolicyError(
-            f"{path}: TorchScript and pickles are programs, which are not read yet; write the policy as ONNX "
-            "(torch.onnx.export) and give that file"
-        )
     require_onnx()
     data = read_bounded(path, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
-    facts, _ = read_body(data, source=path.name, folder=path.parent)
-    return _diagnosis(path, data, facts)
+    converted, changes = data, list[str]()
+    if path.suffix.lower() in TORCH_SUFFIXES:
+        from physai.foreign.body.torchscript import convert_torchscript, torchscript_changes
+
+        program, converted = convert_torchscript(data, source=path.name, width=None)
+        changes = torchscript_changes(program)
+    facts, _ = read_body(converted, source=path.name, folder=path.parent)
+    return _diagnosis(path, data, {**facts, "changes": [*changes, *facts.get("changes", ())]})
 
 
 def _diagnosis(path: Path, data: bytes, facts: Mapping[str, Any]) -> PolicyDiagnosis:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def import_policy(
-    policy: Annotated[Path | str, Option(metavar="FILE")],
+    policy: Annotated[Path | str, Option(metavar="FILE|FOLDER")],
     *,
     model: Path | str | None = None,
     out: Annotated[Path | str | None, Option(flags=("-o",))] = None,
@@ -29,7 +29,8 @@ def import_policy(
     Nothing is guessed: what no file states has to be stated in `settings`, and what is stated twice must agree.
 
     Args:
-        policy: the ONNX file, where its framework keeps it, or a description in YAML that names one.
+        policy: the ONNX or TorchScript file, where its framework keeps it, the folder with it, or a description in
+            YAML that names one.
         model: MJCF or URDF file of the robot, as its maker publishes it, or a built-in robot.
         out: folder of the run; must not exist or be empty (default: the policy's name).
         family: reader of the policy's family; None to find it out.
@@ -78,7 +79,7 @@ def _read(file: Path, family: str | None) -> PolicyReading:
 
     metadata: Mapping[str, str] = {}
     inputs: tuple[str, ...] = ()
-    if file.suffix.lower() not in (".yaml", ".yml"):
+    if file.suffix.lower() == ".onnx":
         data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
         facts, _ = read_body(data, source=file.name, folder=file.parent)
         metadata, inputs = facts["metadata"], tuple(each["name"] for each in facts["inputs"])

@@ -66,14 +66,30 @@ def run(graph: Any, inputs: Mapping[str, Floats]) -> list[Floats]:
 
 
 def row_by_row(graph: Any, inputs: Mapping[str, Floats]) -> list[Floats]:
-    """Return the outputs of a graph that gets one row at a time, in the shape that it declares."""
-    flat = {value.name for value in graph.get_inputs() if len(value.shape) == 1}
-    rows = len(next(iter(inputs.values())))
-    parts = [
-        run(graph, {name: values[row] if name in flat else values[row : row + 1] for name, values in inputs.items()})
-        for row in range(rows)
-    ]
-    return [np.concatenate([output.reshape(1, -1) for output in outputs]) for outputs in zip(*parts, strict=True)]
+    """Return the outputs of a graph that gets one row at a time, in the shapes that it declares.
+
+    If the graph has more inputs than given, the last one given holds the values of all further ones, one after the
+    other, and the outputs after the first are joined accordingly.
+    """
+    declared, given = graph.get_inputs(), list(inputs.values())
+    shapes = [_of_one_row(value.shape) for value in declared]
+    joined = len(declared) > len(given)
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes[len(given) - 1 :]])
+    parts: list[list[Floats]] = []
+    for row in range(len(given[0])):
+        values = [value[row] for value in given]
+        if joined:
+            values = [*values[:-1], *np.split(values[-1], ends[:-1])]
+        feed = {value.name: part.reshape(shape) for value, part, shape in zip(declared, values, shapes, strict=True)}
+        parts.append([output.reshape(1, -1) for output in run(graph, feed)])
+    outputs = [np.concatenate(each) for each in zip(*parts, strict=True)]
+    return [outputs[0], np.concatenate(outputs[1 : len(declared)], axis=1)] if joined else outputs
+
+
+def _of_one_row(shape: list[Any]) -> list[int]:
+    """Shape of an input for one row: axes without a size have 1 element, and the last one all others."""
+    sizes = [size if isinstance(size, int) and size > 0 else 1 for size in shape]
+    return [*sizes[:-1], sizes[-1] if isinstance(shape[-1], int) and shape[-1] > 0 else -1]
 
 
 def difference(one: list[Floats], other: list[Floats]) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from physai.foreign.body.recurrent import flatten_memory
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.files import read_bounded
 from physai.sdk.onnx.graph import IR_VERSIONS
@@ -19,6 +20,7 @@ OPSET, IR_VERSION = 18, 8
 BATCH = "n"
 FLOAT = 1
 DEFAULT_DOMAINS = ("", "ai.onnx")
+RECURRENT = ("LSTM", "GRU", "RNN")
 EXTERNAL = 1
 """`TensorProto.DataLocation` of weights in another file."""
 MAX_OPSET = 30
@@ -38,6 +40,7 @@ def rewritten(model: Any) -> tuple[Any, list[str]]:
     _note(changes, _strip(model), "documentation, shapes of intermediate values and metadata are left out")
     _note(changes, _drop_weights_from_inputs(model), "weights are no inputs")
     model = _converted(model, changes)
+    _note(changes, flatten_memory(model), "memories are one input and one output with a row per robot")
     _free_batch(model, changes)
     return model, changes
 
@@ -208,10 +211,12 @@ def free_reshapes(model: Any) -> bool:
         if node.op_type == "Constant" and node.output[0] in targets:
             constants += [(a.t, a.t.CopyFrom) for a in node.attribute if a.name == "value"]
     changed = False
+    # Recurrent layers have the rows second, after the steps in time.
+    axis = 1 if any(node.op_type in RECURRENT for node in model.graph.node) else 0
     for tensor, write in constants:
         sizes = np.array(numpy_helper.to_array(tensor))
-        if sizes.ndim == 1 and len(sizes) > 1 and sizes[0] == 1 and not (sizes == -1).any():
-            sizes[0] = -1
+        if sizes.ndim == 1 and len(sizes) > axis + 1 and sizes[axis] == 1 and not (sizes == -1).any():
+            sizes[axis] = -1
             write(numpy_helper.from_array(sizes, tensor.name))
             changed = True
     return changed

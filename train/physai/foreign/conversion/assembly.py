@@ -7,18 +7,17 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from physai.foreign.body.apart import read_body
 from physai.foreign.conversion.fitted_robot import fitted_robot
 from physai.foreign.conversion.foreign_contract import foreign_contract
 from physai.foreign.conversion.import_page import PolicyImport, import_page
 from physai.foreign.conversion.parity import target_parity
+from physai.foreign.conversion.stages import policy_body
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.file_names import RECORD_FILE, REPORT_FILE
 from physai.foreign.reading import PolicyReading
-from physai.sdk.base.file_names import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
-from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
-from physai.sdk.base.process.isolation import JsonFacts
+from physai.sdk.base.file_names import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sim.policies.foreign_contract import following
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import EXPORT_FOLDER
@@ -41,24 +40,25 @@ def assembled(
     progress: Callable[[float], None],
 ) -> PolicyImport:
     """Write the run folder of a policy that was read; see `physai.foreign.import_policy`."""
-    data, facts, network = _network(reading)
-    progress(0.1)
+    progress(0.05)
     with _beside(folder) as run, tempfile.TemporaryDirectory() as scratch:
         fitted = fitted_robot(model, described, Path(scratch))
         robot = fitted.robot
         contract = foreign_contract(described, fitted)
         task = following(load_task(TASK, robot=str(robot.path)), contract)
+        progress(0.2)
+        body = policy_body(reading.network, described, contract)
         progress(0.3)
-        record = _record(reading, described, facts, fitted.notes, model)
+        record = _record(reading, described, body.changes, fitted.notes, model)
         provenance = {
             "task": TASK,
             "robot": f"{robot.name}.xml",
             "foreign": reading.family,
-            "foreign_sha256": hashlib.sha256(data).hexdigest(),
+            "foreign_sha256": body.sha256,
             "import_sha256": hashlib.sha256(record).hexdigest(),
             **({"licence": described.licence} if described.licence else {}),
         }
-        made = splice(contract, network, provenance=provenance)
+        made = splice(contract, body.graph, provenance=provenance)
         progress(0.5)
         joined = OnnxPolicy(made, source=POLICY_FILE)
         visits = visited_states(
@@ -71,10 +71,10 @@ def assembled(
             policy_sha256=hashlib.sha256(made).hexdigest(),
             sources=dict(reading.sources),
             values=dict(reading.values),
-            changes=tuple(facts.get("changes", ())),
+            changes=body.changes,
             notes=fitted.notes,
             unread=tuple(reading.unread),
-            parity=target_parity(visits, network),
+            parity=target_parity(visits, body.graph),
         )
         files = {
             RECORD_FILE: record,
@@ -117,28 +117,23 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _network(reading: PolicyReading) -> tuple[bytes, JsonFacts, bytes]:
-    """The network's file, facts about it, and the graph that is admitted."""
-    file = reading.network
-    data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
-    facts, network = read_body(data, source=file.name, folder=file.parent)
-    if facts.get("refused"):
-        raise ForeignPolicyError(f"{file}: its graph is not one that a policy may have: {facts['refused']}")
-    return data, facts, network
-
-
 def _record(
-    reading: PolicyReading, described: PolicyDescription, facts: JsonFacts, notes: tuple[str, ...], model: str | Path
+    reading: PolicyReading,
+    described: PolicyDescription,
+    changes: tuple[str, ...],
+    notes: tuple[str, ...],
+    model: str | Path,
 ) -> bytes:
     """Values, their sources and hashes of files, as the run folder keeps them."""
-    files = sorted({reading.network, *reading.files})
+    networks = [reading.network.parent / network.file for network in described.networks or ()]
+    files = sorted({reading.network, *networks, *reading.files})
     record = {
         "format_version": 1,
         "family": reading.family,
         "description": described.model_dump(mode="json"),
         "sources": reading.sources,
         "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-        "changes": facts.get("changes", []),
+        "changes": list(changes),
         "model": Path(model).name,
         "robot": list(notes),
         "unread": reading.unread,

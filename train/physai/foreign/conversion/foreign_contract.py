@@ -23,8 +23,11 @@ from physai.sim.robots.importing.timestep import stable_timestep
 from physai.sim.robots.loader import Robot
 from physai.sim.tasks.common import envelope, timing
 from physai.sim.tasks.sensor_ranges import SPEED_FACTOR, plausible_ranges
-from physai.sim.tasks.walking.velocity import FROZEN_SAMPLES, MISMATCH_RAD, PHYSICS_DT
+from physai.sim.tasks.walking.velocity import FROZEN_SAMPLES, MISMATCH_RAD
 
+STEP = 0.002
+"""Greatest physics step [s], that of the programs which run such policies; with 4 ms, a biped with point feet walks
+16 % further."""
 UNLIMITED = 1e3
 """Bound of a command of a joint without limits, which it never reaches [rad]."""
 OBSERVATION_AGE = 3.0
@@ -127,5 +130,5 @@ def _action(described: PolicyDescription, spec: RobotSpec) -> ActionTerm:
 
 def _steps(control_dt: float, robot: Robot) -> tuple[float, int]:
     """Physics step [s], and how many of them make a control period."""
-    count = math.ceil(control_dt / min(PHYSICS_DT, stable_timestep(robot.model)) - 1e-9)
+    count = math.ceil(control_dt / min(STEP, stable_timestep(robot.model)) - 1e-9)
     return control_dt / count, count

@@ -9,8 +9,9 @@ import numpy as np
 from physai.foreign.body import probe
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.contract.interface import graph_interface
+from physai.sdk.policy.header import STATE_PREFIX
 from physai.train.onnx_export.parity import PolicyVisits
-from physai.train.onnx_export.spliced import observation_model
+from physai.train.onnx_export.spliced import HIDDEN, observation_model
 
 TOLERANCE = 1e-5
 """Greatest difference of a target [rad]."""
@@ -38,9 +39,11 @@ def target_parity(visits: PolicyVisits, network: bytes) -> TargetParity:
     contract = visits.header.contract
     terms = observation_model(contract).SerializeToString()
     fields: Mapping[str, Any] = {name: np.ascontiguousarray(value, np.float32) for name, value in visits.inputs.items()}
-    observation = probe.run(probe.session(terms), fields)[0]
+    seen = probe.session(terms)
+    observation = probe.run(seen, {value.name: fields[value.name] for value in seen.get_inputs()})[0]
     session = probe.session(network)
-    output = probe.run(session, {session.get_inputs()[0].name: observation})[0]
+    memory = {value.name: fields[STATE_PREFIX + HIDDEN] for value in session.get_inputs()[1:]}
+    output = probe.run(session, {session.get_inputs()[0].name: observation, **memory})[0]
     action = contract.action.terms[0]
     if action.output_limit is not None:
         output = np.clip(output, -action.output_limit, action.output_limit)

@@ -9,8 +9,8 @@ from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.formats.yaml_file import read_yaml
 
 MAX_BYTES = 1 << 18
-NETWORK = "network"
-"""Key of the ONNX file's name, relative to the description."""
+NETWORK, NETWORKS = "network", "networks"
+"""Keys of the name of an ONNX or TorchScript file, relative to the description, and of several of them."""
 
 
 def read(source: PolicySource) -> PolicyReading | None:
@@ -26,11 +26,11 @@ def read(source: PolicySource) -> PolicyReading | None:
     if not isinstance(found, dict):
         return None
     values = {str(key): value for key, value in cast("dict[Any, Any]", found).items()}
-    if NETWORK not in values:
+    network = values.pop(NETWORK) if NETWORK in values else _last(values.get(NETWORKS))
+    if network is None:
         return None
-    network = values.pop(NETWORK)
     if not isinstance(network, str):
-        raise ForeignPolicyError(f"{file}: {NETWORK} names the ONNX file, got {network!r}")
+        raise ForeignPolicyError(f"{file}: {NETWORK} names the policy's file, got {network!r}")
     path = file.parent / network
     if not path.resolve().is_relative_to(file.parent.resolve()):
         raise ForeignPolicyError(f"{file}: {NETWORK} {network!r} is outside its folder")
@@ -40,3 +40,10 @@ def read(source: PolicySource) -> PolicyReading | None:
             raise unknown_name("key", name, (NETWORK, *PolicyDescription.model_fields))
         reading.state(name, value, f"{file.name}: {name}")
     return reading
+
+
+def _last(networks: Any) -> Any:
+    """Return the file of the last of several networks; None if there is none."""
+    listed = cast("list[Any]", networks) if isinstance(networks, list) else []
+    last = listed[-1] if listed else None
+    return cast("dict[Any, Any]", last).get("file") if isinstance(last, dict) else None

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from physai.sdk.base.errors import ExportError
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.policy.header import PolicyHeader
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
 from physai.train.models.policy_graph import PolicyGraph, State
 from physai.train.onnx_export.onnx_graph import IR_VERSION, OPSET, export_flat, require_plain
 
-OBSERVATION, ACTION = "observation", "action"
+OBSERVATION, ACTION, HIDDEN = "observation", "action", "hidden"
 _library: Any = onnx
 
 
@@ -62,7 +62,7 @@ def observation_model(contract: PolicyContract) -> onnx.ModelProto:
     graph = PolicyGraph(contract, nn.Identity())
     front = _Front(graph.eval())
     header = PolicyHeader(contract, graph.state_sizes)
-    return export_flat(front, dict(header.inputs), [OBSERVATION, *(f"next.{name}" for name in front.histories)])
+    return export_flat(front, dict(header.inputs), [OBSERVATION, *(f"{NEXT_PREFIX}{name}" for name in front.histories)])
 
 
 def splice(contract: PolicyContract, network: bytes, *, provenance: Mapping[str, str]) -> bytes:
@@ -70,8 +70,9 @@ def splice(contract: PolicyContract, network: bytes, *, provenance: Mapping[str,
 
     Args:
         contract: of the policy.
-        network: an ONNX model of operator set 18 with one input, shape (n, observation_size), and an output, shape (n,
-            action.size); its further outputs are dropped.
+        network: an ONNX model of operator set 18 whose first input has the shape (n, observation_size) and whose first
+            output has the shape (n, action.size). A second input is its memory, shape (n, width), which starts at
+            zero, and the second output is the memory after the call. Further outputs are dropped.
         provenance: origin of the policy, for the metadata.
 
     Returns:
@@ -82,20 +83,24 @@ def splice(contract: PolicyContract, network: bytes, *, provenance: Mapping[str,
         PolicyError: there is more provenance than a reader accepts.
     """
     body: Any = _library.load_model_from_string(network)
+    remembered = _require_fit(body, contract)
     graph = PolicyGraph(contract, nn.Identity()).eval()
-    header = PolicyHeader(contract, graph.state_sizes, dict(provenance))
-    _require_fit(body, contract)
+    sizes = graph.state_sizes
     back = _Back(graph)
-    outputs = [*back.targets, *(f"next.{name}" for name in back.memories)]
+    outputs = [*back.targets, *(f"{NEXT_PREFIX}{name}" for name in back.memories)]
     front_model = observation_model(contract)
-    back_model = export_flat(back, {ACTION: contract.action.size, **header.inputs}, outputs)
+    back_inputs = {ACTION: contract.action.size, **PolicyHeader(contract, sizes).inputs}
+    back_model = export_flat(back, back_inputs, outputs)
+    header = PolicyHeader(contract, {**sizes, **({HIDDEN: remembered} if remembered else {})}, dict(provenance))
     joined: Any = onnx.ModelProto()
     joined.ir_version, joined.producer_name = IR_VERSION, "physai"
     joined.opset_import.add(domain="", version=OPSET)
-    ends = {body.graph.input[0].name: OBSERVATION, body.graph.output[0].name: ACTION}
+    count = len(body.graph.input)
+    ends = _names(body.graph.input, (OBSERVATION, STATE_PREFIX + HIDDEN))
+    ends |= _names(body.graph.output[:count], (ACTION, NEXT_PREFIX + HIDDEN))
     shared = {name: name for name in (*header.inputs, *header.outputs, OBSERVATION, ACTION)}
     for prefix, model, kept in (("before.", front_model, shared), ("net.", body, ends), ("after.", back_model, shared)):
-        _append(joined.graph, model.graph, prefix, kept)
+        append_graph(joined.graph, model.graph, prefix, kept)
     make: Any = onnx.helper.make_tensor_value_info
     for values, sizes in ((joined.graph.input, header.inputs), (joined.graph.output, header.outputs)):
         values.extend(make(name, onnx.TensorProto.FLOAT, ["n", size]) for name, size in sizes.items())
@@ -110,25 +115,43 @@ def splice(contract: PolicyContract, network: bytes, *, provenance: Mapping[str,
     return bytes(joined.SerializeToString(deterministic=True))
 
 
-def _require_fit(body: Any, contract: PolicyContract) -> None:
+def _require_fit(body: Any, contract: PolicyContract) -> int:
+    """Return the width of the network's memory, 0 for none."""
     version = {entry.domain: entry.version for entry in body.opset_import}.get("", 0)
     if version != OPSET:
         raise ExportError(f"the network has operator set {version}, expected {OPSET}")
-    inputs = [value.name for value in body.graph.input]
-    if len(inputs) != 1:
-        raise ExportError(f"the network has the inputs {', '.join(inputs)}; so far one is supported, the observation")
+    inputs, outputs = [value.name for value in body.graph.input], body.graph.output
+    if len(inputs) > 2 or len(outputs) < len(inputs):
+        raise ExportError(
+            f"the network has the inputs {', '.join(inputs)}; after the observation there may be memories alone, each "
+            "with an output of its shape after the action"
+        )
     for what, value, expected in (
         ("reads", body.graph.input[0], contract.observation_size),
-        ("returns", body.graph.output[0], contract.action.size),
+        ("returns", outputs[0], contract.action.size),
     ):
-        width = value.type.tensor_type.shape.dim[-1].dim_value
-        if width != expected:
+        if width(value) != expected:
             described = "the observation terms have" if what == "reads" else "the action terms have"
-            raise ExportError(f"the network {what} {width} numbers, {described} {expected}")
+            raise ExportError(f"the network {what} {width(value)} numbers, {described} {expected}")
+    if len(inputs) == 1:
+        return 0
+    remembered = width(body.graph.input[1])
+    if width(outputs[1]) != remembered:
+        raise ExportError(f"the network's memory has {remembered} numbers, after a call {width(outputs[1])}")
+    return remembered
 
 
-def _append(graph: Any, part: Any, prefix: str, kept: Mapping[str, str]) -> None:
-    """Add the nodes and weights of a part; tensors that are not kept get a prefix."""
+def _names(values: Any, names: tuple[str, ...]) -> dict[str, str]:
+    return {value.name: name for value, name in zip(values, names, strict=False)}
+
+
+def width(value: Any) -> int:
+    """Return the size of the last axis of a graph's input or output."""
+    return int(value.type.tensor_type.shape.dim[-1].dim_value)
+
+
+def append_graph(graph: Any, part: Any, prefix: str, kept: Mapping[str, str]) -> None:
+    """Add the nodes and weights of a part; tensors get the prefix or, if they are in `kept`, the name there."""
 
     def renamed(name: str) -> str:
         return kept.get(name, prefix + name) if name else ""
@@ -142,4 +165,4 @@ def _append(graph: Any, part: Any, prefix: str, kept: Mapping[str, str]) -> None
         added.CopyFrom(node)
         added.input[:] = [renamed(name) for name in node.input]
         added.output[:] = [renamed(name) for name in node.output]
-        added.name = added.output[0]
+        added.name = next(name for name in added.output if name)

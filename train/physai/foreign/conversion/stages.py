@@ -1,0 +1,74 @@
+"""Elements of the observation that each of several networks reads."""
+
+from pathlib import Path
+
+from physai.foreign.body.networks import PolicyBody, Stage, joined_body, network_body
+from physai.foreign.description import NetworkInput, PolicyDescription
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.contract.policy_contract import PolicyContract
+
+
+def policy_body(file: Path, described: PolicyDescription, contract: PolicyContract) -> PolicyBody:
+    """Read the networks of a policy and join them.
+
+    Args:
+        file: the network, or the last of several, next to which the others lie.
+        described: the policy.
+        contract: of the policy.
+
+    Raises:
+        ForeignPolicyError: a network cannot be read or admitted, or the networks do not fit together.
+        ApartError: a child process failed.
+    """
+    if described.networks is None:
+        return network_body(file, contract.observation_size)
+    home = file.parent.resolve()
+    stages: list[Stage] = []
+    for index, network in enumerate(described.networks):
+        path = file.parent / network.file
+        if not path.resolve().is_relative_to(home):
+            raise ForeignPolicyError(f"networks[{index}] {network.file!r} is outside the folder of {file.name}")
+        reads = tuple(_read(part, f"networks[{index}]", index, contract) for part in network.reads)
+        stages.append(Stage(file=path, reads=reads))
+    if stages[-1].file.resolve() != file.resolve():
+        raise ForeignPolicyError(f"the last of `networks` is {stages[-1].file.name}, expected {file.name}")
+    return joined_body(stages, contract.observation_size)
+
+
+def _read(
+    part: NetworkInput, where: str, index: int, contract: PolicyContract
+) -> tuple[int | None, tuple[int, ...] | None]:
+    if (part.network is None) == (part.terms is None):
+        raise ForeignPolicyError(f"{where} reads either terms or a network, state one of them")
+    if part.network is not None:
+        if not part.network < index:
+            raise ForeignPolicyError(f"{where} reads network {part.network}, expected one before {index}")
+        return part.network, None
+    return None, tuple(elements(part, where, contract))
+
+
+def elements(part: NetworkInput, where: str, contract: PolicyContract) -> list[int]:
+    """Return the elements of the observation, which is in the order of terms with the newest sample last.
+
+    Raises:
+        ForeignPolicyError: the observation lacks a term or a sample.
+    """
+    terms, spec = contract.observation.terms, contract.observation
+    if spec.layout != "term" or spec.newest != "last":
+        raise ForeignPolicyError("of several networks each states its own `layout` and `newest`, and the policy none")
+    starts = [piece.start for piece in contract.observation_slices.values()]
+    blocks: list[list[range]] = []
+    for term in part.terms or ():
+        if not term < len(terms):
+            raise ForeignPolicyError(f"{where} reads term {term}, the observation has {len(terms)}")
+        size, history = contract.term_width(terms[term]), terms[term].history
+        count = part.samples or history
+        if count > history:
+            raise ForeignPolicyError(f"{where} reads {count} samples of {terms[term].name}, which has {history}")
+        samples = [range(starts[term] + at * size, starts[term] + (at + 1) * size) for at in range(history)][-count:]
+        blocks.append(samples[::-1] if part.newest == "first" else samples)
+    if part.layout == "time":
+        if len({len(samples) for samples in blocks}) > 1:
+            raise ForeignPolicyError(f"{where} reads its terms by time, for which all have as many samples")
+        return [one for samples in zip(*blocks, strict=True) for sample in samples for one in sample]
+    return [one for samples in blocks for sample in samples for one in sample]
