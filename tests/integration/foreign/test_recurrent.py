@@ -26,8 +26,8 @@ class Recurrent(nn.Module):
         if cell is None:
             out, hidden = self.rnn(obs.unsqueeze(0), hidden)
             return self.actor(out.squeeze(0)), hidden
-        out, (hidden, cell) = self.rnn(obs.unsqueeze(0), (hidden, cell))
-        return self.actor(out.squeeze(0)), hidden, cell
+        out, after = self.rnn(obs.unsqueeze(0), (hidden, cell))
+        return self.actor(out.squeeze(0)), *after
 
 
 def exported(module: Recurrent, layers: int, memories: int, *, dynamo: bool) -> bytes:

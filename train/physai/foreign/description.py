@@ -23,11 +23,24 @@ class TermDescription(Frozen):
     """One block of the observation."""
 
     of: Literal[
-        "ang_vel", "gravity", "command", "joint_pos", "joint_vel", "last_action", "clock", "constant", "base_lin_vel"
+        "ang_vel",
+        "gravity",
+        "command",
+        "joint_pos",
+        "joint_vel",
+        "last_action",
+        "clock",
+        "constant",
+        "motion",
+        "motion_orientation",
+        "base_lin_vel",
     ]
     """`ang_vel`: of the base in its own frame [rad/s]; `gravity`: its direction in the base's frame; `command`: see
     `COMMAND`; `joint_pos`: relative to the default pose [rad]; `joint_vel` [rad/s]; `last_action`: the network's last
-    output; `clock` and `constant`: see the contract. `base_lin_vel`, which no robot measures, is refused by name."""
+    output; `clock` and `constant`: see the contract; `motion`: positions and then velocities of the joints in the
+    motion that the policy follows; `motion_orientation`: rotation from the robot's body to the motion's, first two
+    columns of its matrix by rows, both relative to their heading at the start. `base_lin_vel`, which no robot measures,
+    is refused by name."""
     joints: Joints | None = None
     """Joints in this order; None for those of the policy."""
     elements: Annotated[tuple[int, ...], Field(min_length=1, max_length=256)] | None = None
@@ -37,6 +50,26 @@ class TermDescription(Frozen):
     history: Annotated[int, Field(ge=1, le=64)] = 1
     clock: GaitClock | None = None
     values: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=256)] | None = None
+
+
+class MotionDescription(Frozen):
+    """A motion that the policy follows, which its network looks up by the number of the period."""
+
+    index: Annotated[str, Field(min_length=1, max_length=256)] = "time_step"
+    """Input of the network with the number of the period, from 0."""
+    joint_pos: Annotated[str, Field(min_length=1, max_length=256)] = "joint_pos"
+    """Output with the positions of the joints in the order of `joints` [rad]."""
+    joint_vel: Annotated[str, Field(min_length=1, max_length=256)] = "joint_vel"
+    """Output with their velocities [rad/s]."""
+    position: Annotated[str, Field(min_length=1, max_length=256)]
+    """Output with the position of the body in the world [m]."""
+    orientation: Annotated[str, Field(min_length=1, max_length=256)]
+    """Output with the orientation of the body in the world, a quaternion."""
+    quaternion: Literal["wxyz", "xyzw"]
+    body: Name
+    """Name of the body."""
+    lag: Annotated[int, Field(ge=0, le=8)]
+    """Periods by which the observed motion is behind the number of the period; the first observation is that of 0."""
 
 
 class NetworkInput(Frozen):
@@ -90,8 +123,11 @@ class PolicyDescription(Frozen):
     control_dt: Annotated[float, Field(ge=1e-3, le=0.5)]
     """Period of the policy [s]."""
     observation: Annotated[tuple[TermDescription, ...], Field(min_length=1, max_length=64)]
-    command: tuple[Three, Three]
-    """Least and greatest command that the policy was trained for: forwards, to the left [m/s], turn [rad/s]."""
+    command: tuple[Three, Three] | None = None
+    """Least and greatest command that the policy was trained for: forwards, to the left [m/s], turn [rad/s]. None for
+    one that follows a motion."""
+    motion: MotionDescription | None = None
+    """The motion that the policy follows; None for one that follows a command."""
     output_limit: Positive | None = None
     """Bound on the magnitude of the network's outputs; None for none."""
     layout: Literal["term", "time"] = "term"

@@ -18,7 +18,7 @@ class PolicySource:
     """A policy as it is given to readers."""
 
     file: Path
-    """The ONNX file, or a description."""
+    """The network's file, one that describes it, or their folder."""
     metadata: Mapping[str, str]
     """Metadata of the ONNX file; empty for a description."""
     inputs: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class PolicyReading:
 
     family: str
     network: Path
-    """The ONNX file."""
+    """The ONNX or TorchScript file."""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     sources: dict[str, str] = field(default_factory=dict[str, str])
     """Where each value comes from: a file and a key, `code: …`, `inferred: …` or `user`."""
@@ -66,7 +66,8 @@ class PolicyReading:
         self.contradictions += lengths(self.values)
         if self.contradictions:
             raise ForeignPolicyError("what is stated contradicts itself:\n  " + "\n  ".join(self.contradictions))
-        missing = [name for name in QUESTIONS if name not in self.values]
+        needless = {"command"} if "motion" in self.values else set[str]()
+        missing = [name for name in QUESTIONS if name not in self.values and name not in needless]
         if missing:
             lines = [f"{name}: {QUESTIONS[name]}; `set` {name}=VALUE" for name in missing]
             raise ForeignPolicyError(

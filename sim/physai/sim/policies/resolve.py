@@ -166,7 +166,7 @@ def choose_task_source(
     chosen = task or _built_in_task(claimed or "", source, kept)
     # The recorded robot and preset belong to the recorded task only.
     if claimed is not None and Path(chosen).name == Path(claimed).name:
-        preset = preset or recorded.get("preset") or None
+        preset = preset or (kept and kept.motion()) or recorded.get("preset") or None
         robot = robot or _known_robot(recorded.get("robot"), source, kept)
     # Another task that the user names has its own contract.
     contract = kept.contract() if kept is not None and chosen == kept.names["task"] else None

@@ -7,6 +7,7 @@ A run folder works on another computer, because it holds what it was trained wit
     RUN/task/robot.zip      the robot that was named on the command line
     RUN/task/twin.json      the twin that it was trained in
     RUN/task/contract.json  the contract of a policy from elsewhere, which the task then follows
+    RUN/task/motion.npz     the motion that such a policy follows, the preset of its task
 
 Robot, twin and contract are data, and are used if you name the run folder. The task file is code: it runs only if you
 name the run folder, or the file, as the task (docs/decisions/0015).
@@ -42,8 +43,8 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_ENTRIES = 20_000
 """Greatest number of files below a robot's folder that are looked at to find its meshes."""
 
-TWIN_FILE = "twin.json"
-"""The twin in the folder."""
+TWIN_FILE, MOTION_FILE = "twin.json", "motion.npz"
+"""Twin and motion in the folder."""
 
 _RECORD, _SOURCE, _ROBOT, _CONTRACT = "task.json", "source", "robot.zip", "contract.json"
 _BUILT_IN_ROBOTS = Path(load_robot.__code__.co_filename).parent
@@ -133,6 +134,14 @@ class KeptTask:
         """
         return self._data(_CONTRACT, "import the policy again")
 
+    def motion(self) -> str | None:
+        """Path of the motion that a policy from elsewhere follows; None if it follows none.
+
+        Raises:
+            TaskError: the file is missing or was changed since the run began.
+        """
+        return self._data(MOTION_FILE, "import the policy again")
+
     def warn_if_changed(self, file: Path) -> None:
         """Log a warning if a task file of the same name is not the one that the run was trained with."""
         if file.name != self.record.task or self.source is None:
@@ -202,6 +211,7 @@ def keep_task(
     preset: str | None = None,
     twin: str | None = None,
     foreign: bool = False,
+    motion: bytes | None = None,
 ) -> list[str]:
     """Copy what a run is trained with into its folder.
 
@@ -213,6 +223,7 @@ def keep_task(
         preset: variant of the task.
         twin: twin that the run is trained in.
         foreign: whether the task follows the contract of a policy from elsewhere, which is kept, too.
+        motion: file of the motion that the policy follows, the task's preset.
 
     Returns:
         What the folder does not keep and why, one sentence each; the run then needs these files on other computers.
@@ -228,6 +239,8 @@ def keep_task(
         files[TWIN_FILE] = read_bounded(Path(twin), limit=MAX_FILE_BYTES, error=TaskError)
     if foreign:
         files[_CONTRACT] = canonical_json(loaded.contract)
+    if motion is not None:
+        files[MOTION_FILE], preset = motion, MOTION_FILE
     try:
         if robot is not None and robot not in robot_names():
             files[_ROBOT] = _packed(loaded.robot.path, loaded.robot.spec).archive()

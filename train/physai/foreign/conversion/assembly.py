@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import os
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,13 +22,14 @@ from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sim.policies.foreign_contract import following
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import EXPORT_FOLDER
-from physai.sim.policies.saved_task import keep_task
+from physai.sim.policies.saved_task import MOTION_FILE, keep_task
 from physai.sim.tasks.registry import load_task
 from physai.train.onnx_export.export import golden_file
 from physai.train.onnx_export.parity import visited_states
 from physai.train.onnx_export.spliced import splice
 
-TASK = "velocity"
+WALKS, FOLLOWS = "velocity", "track"
+"""Tasks of policies that follow a command and of those that follow a motion."""
 STATES = 500
 """Visited states in which the joined graph is compared with the network."""
 
@@ -44,14 +46,18 @@ def assembled(
     with _beside(folder) as run, tempfile.TemporaryDirectory() as scratch:
         fitted = fitted_robot(model, described, Path(scratch))
         robot = fitted.robot
-        contract = foreign_contract(described, fitted)
-        task = following(load_task(TASK, robot=str(robot.path)), contract)
+        does = WALKS if described.motion is None else FOLLOWS
+        contract = foreign_contract(described, fitted, task=does)
+        body, motion = policy_body(reading.network, described, contract, robot)
         progress(0.2)
-        body = policy_body(reading.network, described, contract)
+        preset = None if motion is None else Path(scratch) / MOTION_FILE
+        if preset is not None and motion is not None:
+            preset.write_bytes(motion.encoded())
+        task = following(load_task(does, robot=str(robot.path), preset=preset and str(preset)), contract)
         progress(0.3)
         record = _record(reading, described, body.changes, fitted.notes, model)
         provenance = {
-            "task": TASK,
+            "task": does,
             "robot": f"{robot.name}.xml",
             "foreign": reading.family,
             "foreign_sha256": body.sha256,
@@ -86,7 +92,14 @@ def assembled(
             (run / EXPORT_FOLDER).mkdir()
             for name, content in files.items():
                 write_atomic(run / name, content)
-        left = keep_task(run, task, task=TASK, robot=f"{robot.name}.xml", foreign=True)
+        left = keep_task(
+            run,
+            task,
+            task=does,
+            robot=f"{robot.name}.xml",
+            foreign=True,
+            motion=None if motion is None else motion.encoded(),
+        )
         if left:
             raise ForeignPolicyError("; ".join(left))
     progress(1.0)
@@ -112,6 +125,12 @@ def _beside(folder: Path) -> Generator[Path]:
             made.rename(folder)
 
 
+def _named(files: list[Path]) -> Iterator[tuple[str, Path]]:
+    """Files by their paths below the folder that they have in common: two may have one name."""
+    top = Path(os.path.commonpath([path.parent.resolve() for path in files]))
+    yield from ((path.resolve().relative_to(top).as_posix(), path) for path in files)
+
+
 def _encoded(text: str) -> bytes:
     # Names of files may hold bytes that are no text.
     return text.encode("utf-8", "backslashreplace")
@@ -132,7 +151,7 @@ def _record(
         "family": reading.family,
         "description": described.model_dump(mode="json"),
         "sources": reading.sources,
-        "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+        "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in _named(files)},
         "changes": list(changes),
         "model": Path(model).name,
         "robot": list(notes),

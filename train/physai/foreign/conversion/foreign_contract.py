@@ -1,6 +1,7 @@
 """The contract of a policy from elsewhere: its description together with its robot."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from physai.foreign.conversion.fitted_robot import FittedRobot
 from physai.foreign.description import COMMAND, PolicyDescription, TermDescription
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.tracking.front import ATTITUDE, PATH, path_joints
 from physai.sdk.contract.io import contract_error
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
@@ -33,6 +35,9 @@ UNLIMITED = 1e3
 OBSERVATION_AGE = 3.0
 """Greatest age of an observation, in control periods."""
 
+MOTION = ("motion", "motion_orientation")
+"""Terms that the graph looks up and no sensor measures."""
+
 _KINDS: dict[str, dict[str, str]] = {
     "ang_vel": {"kind": "sensor", "source": "imu_ang_vel_b"},
     "gravity": {"kind": "projected_gravity"},
@@ -45,7 +50,7 @@ _KINDS: dict[str, dict[str, str]] = {
 }
 
 
-def foreign_contract(described: PolicyDescription, fitted: FittedRobot, *, task: str = "velocity") -> PolicyContract:
+def foreign_contract(described: PolicyDescription, fitted: FittedRobot, *, task: str) -> PolicyContract:
     """Make the contract of a policy.
 
     Args:
@@ -58,23 +63,19 @@ def foreign_contract(described: PolicyDescription, fitted: FittedRobot, *, task:
     """
     robot, spec = fitted.robot, fitted.robot.spec
     speeds = [SPEED_FACTOR * speed for speed in fitted.speeds]
-    seen: dict[str, int] = {}
-    terms = [_term(term, described, seen) for term in described.observation]
-    lower, upper = described.command
-    command = CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=upper)
     try:
         return PolicyContract(
             format_version=3,
             task=task,
             robot=spec,
             observation=ObservationSpec(
-                terms=tuple(terms),
+                terms=tuple(_terms(described, robot)),
                 layout=described.layout,
                 newest=described.newest,
                 first_fill=described.first_fill,
             ),
             action=ActionSpec(terms=(_action(described, spec),)),
-            command=CommandSpec(fields=(command,)),
+            command=_command(described),
             timing=timing(*_steps(described.control_dt, robot), max_observation_age=OBSERVATION_AGE),
             safety=envelope(
                 spec,
@@ -86,6 +87,32 @@ def foreign_contract(described: PolicyDescription, fitted: FittedRobot, *, task:
         )
     except ValidationError as error:
         raise ForeignPolicyError(str(contract_error(error, source="the policy's contract"))) from None
+
+
+def _command(described: PolicyDescription) -> CommandSpec:
+    if described.command is None:
+        return CommandSpec()
+    lower, upper = described.command
+    return CommandSpec(
+        fields=(CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=upper),)
+    )
+
+
+def _terms(described: PolicyDescription, robot: Robot) -> Iterator[ObservationTerm]:
+    """Terms that are measured; of a policy that follows a motion, then those that its body is turned by."""
+    seen: dict[str, int] = {}
+    motion = described.motion
+    for term in described.observation:
+        if term.of not in MOTION:
+            yield _term(term, described, seen)
+        elif motion is None:
+            raise ForeignPolicyError(f"the observation has the term {term.of}, and no `motion` is stated")
+        elif term.history > 1 or term.elements is not None or term.clip is not None:
+            raise ForeignPolicyError(f"the term {term.of} has a history, elements or a clip, which are not supported")
+    if motion is not None:
+        yield ObservationTerm(name=ATTITUDE, kind="sensor", source="imu_quat")
+        if joints := path_joints(robot, motion.body):
+            yield ObservationTerm(name=PATH, kind="sensor", source="joint_pos", joints=joints)
 
 
 def _term(term: TermDescription, described: PolicyDescription, seen: dict[str, int]) -> ObservationTerm:

@@ -1,27 +1,41 @@
 """Elements of the observation that each of several networks reads."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from physai.foreign.body.networks import PolicyBody, Stage, joined_body, network_body
 from physai.foreign.description import NetworkInput, PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.tracking.front import tracking_body
+from physai.foreign.tracking.lookup import read_motion, split
+from physai.foreign.tracking.motion import Motion
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sim.robots.loader import Robot
 
 
-def policy_body(file: Path, described: PolicyDescription, contract: PolicyContract) -> PolicyBody:
-    """Read the networks of a policy and join them.
+def policy_body(
+    file: Path, described: PolicyDescription, contract: PolicyContract, robot: Robot
+) -> tuple[PolicyBody, Motion | None]:
+    """Read the networks of a policy and join them, and the motion that it follows, if it does.
 
     Args:
         file: the network, or the last of several, next to which the others lie.
         described: the policy.
         contract: of the policy.
+        robot: with its gains.
 
     Raises:
         ForeignPolicyError: a network cannot be read or admitted, or the networks do not fit together.
         ApartError: a child process failed.
     """
+    if described.motion is not None:
+        if described.networks is not None:
+            raise ForeignPolicyError("a policy that follows a motion has one network, and `networks` states several")
+        body = network_body(file, contract.observation_size)
+        graph = tracking_body(body.graph, described, contract, robot)
+        return replace(body, graph=graph), read_motion(split(body.graph, described)[0], described, robot)
     if described.networks is None:
-        return network_body(file, contract.observation_size)
+        return network_body(file, contract.observation_size), None
     home = file.parent.resolve()
     stages: list[Stage] = []
     for index, network in enumerate(described.networks):
@@ -32,7 +46,7 @@ def policy_body(file: Path, described: PolicyDescription, contract: PolicyContra
         stages.append(Stage(file=path, reads=reads))
     if stages[-1].file.resolve() != file.resolve():
         raise ForeignPolicyError(f"the last of `networks` is {stages[-1].file.name}, expected {file.name}")
-    return joined_body(stages, contract.observation_size)
+    return joined_body(stages, contract.observation_size), None
 
 
 def _read(

@@ -37,7 +37,7 @@ def read(source: PolicySource) -> PolicyReading | None:
     file = source.file
     if file.suffix.lower() not in (".yaml", ".yml"):
         return None
-    found = read_yaml(file, what="a deployment file", max_bytes=MAX_BYTES, error=ForeignPolicyError)
+    found = read_yaml(file, what="a deployment file", max_bytes=MAX_BYTES, error=ForeignPolicyError, tags=True)
     if not isinstance(found, dict) or not set(KEYS) <= set(cast("dict[Any, Any]", found)):
         return None
     values = cast("dict[str, Any]", found)

@@ -22,7 +22,7 @@ def read(source: PolicySource) -> PolicyReading | None:
     file = source.file
     if file.suffix.lower() not in (".yaml", ".yml"):
         return None
-    found = read_yaml(file, what="a description of a policy", max_bytes=MAX_BYTES, error=ForeignPolicyError)
+    found = read_yaml(file, what="a description of a policy", max_bytes=MAX_BYTES, error=ForeignPolicyError, tags=True)
     if not isinstance(found, dict):
         return None
     values = {str(key): value for key, value in cast("dict[Any, Any]", found).items()}

@@ -42,7 +42,7 @@ def read(source: PolicySource) -> PolicyReading | None:
     if home is None:
         return None
     params = home / PARAMS
-    found = read_yaml(params, what="a deployment file", max_bytes=MAX_BYTES, error=ForeignPolicyError)
+    found = read_yaml(params, what="a deployment file", max_bytes=MAX_BYTES, error=ForeignPolicyError, tags=True)
     section = cast("dict[Any, Any]", found).get(SECTION) if isinstance(found, dict) else None
     if not isinstance(section, dict):
         return None

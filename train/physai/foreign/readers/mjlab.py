@@ -40,6 +40,10 @@ def read(source: PolicySource) -> PolicyReading | None:
     if not set(metadata) >= KEYS:
         return None
     file = source.file
+    place = file.resolve().parent
+    if place.name == "exported" and (place.parent / "params" / "deploy.yaml").is_file():
+        # Unitree's: its program goes by that file, with which its reader compares the metadata.
+        return None
     reading = PolicyReading(family="mjlab", network=file, files={file})
     reading.state("joints", _words(metadata["joint_names"]), f"{file.name}: joint_names")
     for name, key in FIELDS.items():

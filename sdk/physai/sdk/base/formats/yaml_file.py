@@ -1,4 +1,4 @@
-"""Strict, bounded reading of YAML files: no aliases, no duplicate keys, integers of at most 64 bits.
+"""Strict, bounded reading of YAML files: no aliases unless allowed, no duplicate keys, integers of at most 64 bits.
 
 PyYAML is installed by the extras that read such files.
 """
@@ -14,9 +14,13 @@ from physai.sdk.base.files import read_plain
 
 MAX_DEPTH = 100
 """Maximum nesting of brackets."""
+MAX_EXPANDED = 100_000
+"""Maximum number of values of a file with aliases, each counted as often as aliases repeat it."""
 
 
-def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError], words_are_text: bool = False) -> Any:
+def read_yaml(
+    path: Path, *, what: str, max_bytes: int, error: type[PhysaiError], words_are_text: bool = False, tags: bool = False
+) -> Any:
     """Read a YAML file as plain data; None if it is empty.
 
     Args:
@@ -25,6 +29,8 @@ def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError]
         max_bytes: its maximum size.
         error: type of the exception to raise.
         words_are_text: whether `on`, `no` and dates are strings, as in files whose keys are column names.
+        tags: whether a file of Python's `yaml.dump` is read, too: its tags, such as `!!python/tuple`, are read as if
+            they were not there (nothing is imported or called), and aliases are allowed.
 
     Raises:
         PhysaiError: of type `error`, if it cannot be read, is too large, or is not YAML within these restrictions.
@@ -40,7 +46,7 @@ def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError]
     if not _depth(content) <= MAX_DEPTH:
         raise error(f"{path}: more than {MAX_DEPTH} brackets are open at once, {what} needs a few")
     try:
-        return yaml.load(content, Loader=_loader(words_are_text))
+        return yaml.load(content, Loader=_loader(words_are_text, tags))
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
         # PyYAML does not validate explicitly tagged values: `!!int ''` raises IndexError, `!!bool x` KeyError.
         raise error(f"{path}: not YAML, as {what} is: {' '.join(str(problem).split()):.300}") from None
@@ -54,16 +60,24 @@ def _depth(content: bytes) -> int:
 
 
 @cache
-def _loader(words_are_text: bool) -> Any:
+def _loader(words_are_text: bool, tags: bool) -> Any:
     import yaml
 
     class Strict(yaml.SafeLoader):
+        expanded = 0
+
         def compose_node(self, parent: Any, index: Any) -> Any:
+            alias, place, before = self.check_event(yaml.AliasEvent), self.peek_event().start_mark, self.expanded
+            node = super().compose_node(parent, index)
+            # A node without a size is not complete: the alias stands in what it repeats.
+            self.expanded += getattr(node, "size", MAX_EXPANDED + 1) if alias else 1
+            node.size = self.expanded - before
             # Nested aliases expand a small file exponentially ("billion laughs").
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError(f"aliases are not allowed, {self.peek_event().start_mark}")
-            compose: Any = super().compose_node
-            return compose(parent, index)
+            if alias and not (tags and self.expanded <= MAX_EXPANDED):
+                raise yaml.YAMLError(f"aliases are {'too many' if tags else 'not allowed'}, {place}")
+            if tags and node.tag.startswith("tag:yaml.org,2002:python/"):
+                node.tag = "tag:yaml.org,2002:" + {"mapping": "map", "sequence": "seq", "scalar": "str"}[node.id]
+            return node
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
             construct: Any = self.construct_object
