@@ -17,7 +17,7 @@ import pytest
 from tests.integration.test_docs_commands import run_page
 from tests.support.foreign_reference import observed, wanted
 
-from physai.foreign import ForeignPolicyError, audit, import_policy
+from physai.foreign import ForeignPolicyError, OpenQuestionsError, audit, import_policy
 from physai.sdk.contract.io import load_contract
 from physai.sim.envs.environment import Environment
 from physai.sim.policies.onnx import OnnxPolicy
@@ -153,9 +153,30 @@ def test_the_tutorial_runs(wheels: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "g1.mp4").is_file()
 
 
-def test_one_that_tracks_a_motion_is_refused_by_name(holosoma: Path, tmp_path: Path) -> None:
+def test_a_dance_is_followed_to_its_end_at_any_heading(holosoma: Path, tmp_path: Path) -> None:
     file = holosoma / "holosoma_inference" / "models" / "wbt" / "ppo_g1_29dof_dancing.onnx"
-    with pytest.raises(ForeignPolicyError, match=r"tracks a motion \(its inputs are obs, time_step\)"):
+    model = holosoma / "holosoma" / "data" / "robots" / "g1" / "g1_29dof.xml"
+    found = import_policy(file, model=model, out=tmp_path / "run")
+    assert found.sources["action_scale"].endswith("control.action_scale · dof_effort_limit_list / kp")
+    # As gaits of G1's motors of each kind: a quarter of effort over gain.
+    scales = dict(zip(found.contract.action.terms[0].joints, found.contract.action.terms[0].scale, strict=True))
+    assert scales["left_hip_roll_joint"] == pytest.approx(0.25 * 139.0 / 99.098427777, rel=1e-6)
+    policy, task = OnnxPolicy.load(tmp_path / "run"), find_origin(tmp_path / "run" / "export" / "policy.onnx").load()
+    assert task.episode_length_s == pytest.approx(131.5, abs=0.1)
+    env = Environment(task, 3, seed=3, randomise=False)
+    now = env.reset()
+    policy.reset(3)
+    errors: list[Any] = []
+    for _ in range(round(task.episode_length_s / task.contract.timing.control_dt) - 1):
+        now = env.step(policy(now.sensors, {}))
+        assert not now.terminated.any()
+        errors.append(task.metrics["joint_error_rad"](env.view))
+    assert np.mean(errors) < 0.2
+
+
+def test_a_dance_whose_scale_no_file_states_is_asked_for(holosoma: Path, tmp_path: Path) -> None:
+    file = holosoma / "holosoma_inference" / "models" / "wbt" / "fastsac_g1_29dof_dancing.onnx"
+    with pytest.raises(OpenQuestionsError, match=r"action_scale: target = default_pos \+ action_scale · output"):
         import_policy(file, model="go2", out=tmp_path / "run")
 
 

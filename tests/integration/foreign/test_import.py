@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import yaml
 from tests.support.foreign_reference import observed, wanted
 
-from physai.foreign import ForeignPolicyError, import_policy
+from physai.foreign import ForeignPolicyError, OpenQuestionsError, import_policy
 from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
@@ -347,3 +348,57 @@ def test_the_virtual_robot_follows_its_contract(run: Path) -> None:
         assert task.contract == robot.contract == contract
     with pytest.raises(TaskError, match="differ in the robot: its joints, gains, limits or sensors"):
         simulated_robot(contract, {}, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        (["0.02", "[[-1, -0.5, -1], [1, 0.5, 1]]"], ["control_dt", "command"]),
+        ([" 0.02 ", ""], ["control_dt", "command"]),
+        ([""], ["control_dt"]),
+    ],
+    ids=["all are answered", "the second is not", "none is"],
+)
+def test_what_no_file_states_is_asked_for_one_after_the_other(
+    tmp_path: Path, answers: list[str], asked: list[str]
+) -> None:
+    file = write(tmp_path / "policy")
+    described = yaml.safe_load(file.read_text(encoding="utf-8"))
+    left = {name: value for name, value in described.items() if name not in ("control_dt", "command")}
+    file.write_text(yaml.dump(left, Dumper=Plain), encoding="utf-8")
+    names: list[str] = []
+
+    def ask(name: str, meaning: str) -> str:
+        assert meaning
+        names.append(name)
+        return answers[len(names) - 1]
+
+    if all(answer.strip() for answer in answers):
+        found = import_policy(file, model="go2", out=tmp_path / "run", ask=ask)
+        assert found.sources["control_dt"] == "user"
+        assert found.contract.timing.control_dt == pytest.approx(0.02)
+    else:
+        with pytest.raises(OpenQuestionsError) as raised:
+            import_policy(file, model="go2", out=tmp_path / "run", ask=ask)
+        assert raised.value.names[0] == asked[-1]
+    assert names == asked
+
+
+def test_on_a_terminal_it_asks_and_goes_on(tmp_path: Path) -> None:
+    file = write(tmp_path / "policy")
+    described = yaml.safe_load(file.read_text(encoding="utf-8"))
+    del described["control_dt"]
+    file.write_text(yaml.dump(described, Dumper=Plain), encoding="utf-8")
+    ours, theirs = pty.openpty()
+    program = "import sys; from physai.sdk.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "import", str(file), "--model", "go2", "-o", "run"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(theirs)
+        os.write(ours, b"0.02\n")
+        out, err = process.communicate(timeout=120)
+    os.close(ours)
+    assert process.returncode == 0, err
+    assert "no file states control_dt: period of the policy [s]" in err
+    assert "imported from physai" in out

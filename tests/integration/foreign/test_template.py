@@ -10,12 +10,13 @@ import yaml
 from pydantic import BaseModel
 
 from physai.foreign import PolicyDescription
+from physai.foreign.cli.template import template
 from physai.foreign.conversion.fitted_robot import fitted_robot
 from physai.foreign.conversion.foreign_contract import foreign_contract
 from physai.foreign.description import HeldJoint, TermDescription
 from physai.foreign.readers.described import read
 from physai.foreign.reading import PolicyReading, PolicySource
-from physai.foreign.template import template
+from physai.sdk.cli.main import main
 from physai.sdk.contract.terms import GaitClock
 
 
@@ -113,3 +114,16 @@ def test_all_that_may_be_left_out_is_commented_out() -> None:
 def test_terms_that_are_commented_out_are_valid(line: str) -> None:
     term = TermDescription.model_validate_json(json.dumps(yaml.safe_load(line)))
     assert (term.of == "clock") == (term.clock is not None)
+
+
+def test_new_writes_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "physai.yaml"
+    assert main(["import", "--new", str(file)]) == 0
+    assert file.read_text(encoding="utf-8") == template()
+    assert f"physai import {file} --model ROBOT" in capsys.readouterr().out
+    file.write_text("mine", encoding="utf-8")
+    assert main(["import", "--new", str(file)]) == 2
+    assert "exists; choose another name" in capsys.readouterr().err
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert main(["import", "--new", str(tmp_path / "missing" / "physai.yaml")]) == 2
+    assert "cannot be written: no such file or directory" in capsys.readouterr().err

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from physai.foreign.body.apart import read_body
+from physai.foreign.body.diagnosis import diagnose
 from physai.foreign.body.torchscript import convert_torchscript
-from physai.foreign.diagnosis import diagnose
 from physai.sdk.base.process.isolation import ApartError
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.errors import ForeignPolicyError, OpenQuestionsError
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
     from physai.foreign.conversion.import_page import PolicyImport
+    from physai.foreign.description import PolicyDescription
     from physai.foreign.reading import PolicyReading
 
 
@@ -22,9 +23,10 @@ def import_policy(
     out: Annotated[Path | str | None, Option(flags=("-o",))] = None,
     family: str | None = None,
     settings: Annotated[Mapping[str, object] | None, Option(flags=("--set",))] = None,
+    ask: Callable[[str, str], str] | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> PolicyImport:
-    """Import a walking policy that was trained elsewhere.
+    """Import a policy that was trained elsewhere: one that follows a command or a motion.
 
     Nothing is guessed: what no file states has to be stated in `settings`, and what is stated twice must agree.
 
@@ -35,10 +37,12 @@ def import_policy(
         out: folder of the run; must not exist or be empty (default: the policy's name).
         family: reader of the policy's family; None to find it out.
         settings: what no file states, such as control_dt=0.02; lists as JSON. See `physai.foreign.PolicyDescription`.
+        ask: called with the name of a field that no file states and its meaning, returns its value; empty to give up.
         progress: called with the share of the work done.
 
     Raises:
-        ForeignPolicyError: the policy cannot be read, contradicts itself, leaves something open, or does not fit.
+        ForeignPolicyError: the policy cannot be read, contradicts itself, or does not fit.
+        OpenQuestionsError: it leaves something open.
         PhysaiError: the robot cannot be loaded, or the folder cannot be written.
     """
     from physai.foreign.body.apart import require_onnx
@@ -49,7 +53,7 @@ def import_policy(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ForeignPolicyError(f"{folder}: exists and is not an empty folder; choose another one")
     reading = _read(file, family)
-    described = reading.complete({name: _value(given) for name, given in (settings or {}).items()})
+    described = _completed(reading, {name: _value(given) for name, given in (settings or {}).items()}, ask)
     if model is None:
         raise ForeignPolicyError(
             "name the robot with `model`: the MJCF or URDF file as its maker publishes it, or a built-in robot"
@@ -57,6 +61,23 @@ def import_policy(
     from physai.foreign.conversion.assembly import assembled
 
     return assembled(reading, described, model, folder, progress)
+
+
+def _completed(
+    reading: PolicyReading, given: dict[str, object], ask: Callable[[str, str], str] | None
+) -> PolicyDescription:
+    """The whole description, with questions asked one at a time: an answer may settle others."""
+    from physai.foreign.description import QUESTIONS
+
+    while True:
+        try:
+            return reading.complete(given)
+        except OpenQuestionsError as error:
+            name = error.names[0]
+            answer = "" if ask is None else ask(name, QUESTIONS[name])
+            if not answer.strip():
+                raise
+            given = {**given, name: _value(answer.strip())}
 
 
 def _value(given: object) -> object:

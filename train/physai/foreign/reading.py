@@ -1,13 +1,13 @@
 """Values that a reader finds about a policy, with their sources, and how the user completes them."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, unusable
-from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.errors import ForeignPolicyError, OpenQuestionsError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.base.plugins import contributions, load_plugin
@@ -54,7 +54,8 @@ class PolicyReading:
         """Add what the user states, and return the whole description.
 
         Raises:
-            ForeignPolicyError: values contradict each other, one is missing, or one is not valid.
+            ForeignPolicyError: values contradict each other, or one is not valid.
+            OpenQuestionsError: one is missing.
         """
         for name, value in settings.items():
             if name not in PolicyDescription.model_fields:
@@ -69,12 +70,16 @@ class PolicyReading:
         needless = {"command"} if "motion" in self.values else set[str]()
         missing = [name for name in QUESTIONS if name not in self.values and name not in needless]
         if missing:
-            lines = [f"{name}: {QUESTIONS[name]}; `set` {name}=VALUE" for name in missing]
-            raise ForeignPolicyError(
-                f"{self.network.name}: no file states these, and none of them is guessed:\n  " + "\n  ".join(lines)
-            )
+            raise open_questions(self.network, missing)
         document = json.dumps({"format_version": 1, **self.values})
         return _KIND.parse(PolicyDescription, document, source="the policy's description")
+
+
+def open_questions(network: Path, names: Sequence[str], remark: str = "") -> OpenQuestionsError:
+    """Return the error that asks for fields of a description by name."""
+    lines = [f"{name}: {QUESTIONS[name]}; `set` {name}=VALUE" for name in names]
+    said = f"{network.name}: no file states these, and none of them is guessed{remark}:\n  "
+    return OpenQuestionsError(said + "\n  ".join(lines), tuple(names))
 
 
 _KIND = DocumentKind(

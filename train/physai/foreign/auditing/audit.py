@@ -32,13 +32,17 @@ def audit(
         names: names in the log by ours, where they differ, such as observation=obs.
 
     Raises:
-        ForeignPolicyError: the log cannot be read, or lacks what is compared.
+        ForeignPolicyError: the log cannot be read, or lacks what is compared, or the policy follows a motion.
         PhysaiError: the policy cannot be read.
     """
     from physai.foreign.auditing.compared import compared
     from physai.foreign.auditing.deployment_log import read_deployment_log
 
     contract = _contract(Path(policy))
+    if contract.task == "track":
+        raise ForeignPolicyError(
+            f"{policy}: follows a motion, which its graph looks up; logs of such policies cannot be compared yet"
+        )
     path = Path(log).expanduser()
     read = read_deployment_log(path, contract, names or {})
     return PolicyAudit(

@@ -31,7 +31,7 @@ class PolicyBody:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class NetworkStage:
     """One of several networks that run in order."""
 
     file: Path
@@ -62,7 +62,7 @@ def network_body(file: Path, observations: int) -> PolicyBody:
     return PolicyBody(graph=graph, sha256=sha256, changes=(*changes, *facts.get("changes", ())))
 
 
-def joined_body(stages: Sequence[Stage], observations: int) -> PolicyBody:
+def joined_body(stages: Sequence[NetworkStage], observations: int) -> PolicyBody:
     """Join several networks, the last of which returns the actions; see `network_body`."""
     joined, bodies = _Joined(observations), list[PolicyBody]()
     for index, stage in enumerate(stages):
@@ -96,7 +96,7 @@ class _Joined:
         """Widths of the memories so far."""
         self._after: list[str] = []
 
-    def reads(self, stage: Stage) -> int:
+    def reads(self, stage: NetworkStage) -> int:
         """Number of elements of a network's input, after all earlier ones were added."""
         return sum(len(self._elements(source, elements)) for source, elements in stage.reads)
 
@@ -105,7 +105,7 @@ class _Joined:
             return list(elements)
         return list(range(self._observations if source is None else self._widths[source]))
 
-    def add(self, index: int, stage: Stage, network: bytes) -> None:
+    def add(self, index: int, stage: NetworkStage, network: bytes) -> None:
         """Add a network."""
         part = self._onnx.load_model_from_string(network).graph
         reads = self.reads(stage)
@@ -136,7 +136,7 @@ class _Joined:
             values.extend(make(name, self._onnx.TensorProto.FLOAT, ["n", size]) for name, size in named.items())
         return bytes(model.SerializeToString(deterministic=True))
 
-    def _input(self, index: int, stage: Stage) -> str:
+    def _input(self, index: int, stage: NetworkStage) -> str:
         parts = [
             self._chosen(f"{index}.part{at}", source, self._elements(source, elements))
             for at, (source, elements) in enumerate(stage.reads)

@@ -3,49 +3,74 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from physai.compute.cli.progress_bars import share_bar
-from physai.foreign.diagnosis import diagnose
+from physai.foreign.body.diagnosis import diagnose
+from physai.foreign.cli.template import write_template
 from physai.foreign.file_names import REPORT_FILE
 from physai.foreign.importing import import_policy
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, Option, verb
 
 if TYPE_CHECKING:
+    from physai.foreign.body.diagnosis import PolicyDiagnosis, Tensor
     from physai.foreign.conversion.import_page import PolicyImport
-    from physai.foreign.diagnosis import PolicyDiagnosis, Tensor
 
 
-@verb(import_policy, summary="import a walking policy that was trained elsewhere")
+@verb(import_policy, summary="import a policy that was trained elsewhere")
 def command(
     call: Callable[..., PolicyImport],
     *,
     policy: Path,
     doctor: Annotated[bool, Option()] = False,
+    new: Annotated[bool, Option()] = False,
     as_json: AsJson = False,
 ) -> int:
     """Write a run folder like that of a training run: one graph with a contract, which eval, validate and pack take.
 
-    What no file states is asked for by the name of its setting, and nothing is guessed; import.md in the folder lists
-    each field with its source.
+    What no file states is asked for, on a terminal by a question, elsewhere by the name of its setting, and nothing is
+    guessed; import.md in the folder lists each field with its source.
 
     exit code: 0 it is imported, or its graph is one that a policy may have (--doctor); 1 it is not; 2 bad input
 
     Args:
         doctor: only say what the file of a policy states and what it leaves open.
+        new: only write FILE, a description of an example with a comment for each key, to be filled in.
     """
+    if new:
+        write_template(policy)
+        print(f"wrote {policy}; fill it in, and import it: physai import {policy} --model ROBOT")
+        return 0
     if doctor:
         found = diagnose(policy)
         print(json.dumps(_as_json(found), indent=2) if as_json else printable("\n".join(_text(found))))
         return 0 if found.admitted else 1
-    with share_bar(f"importing {policy.name}") as progress:
-        made = call(progress=progress)
+    with ExitStack() as stack:
+        # The bar begins after the questions, which it would overwrite.
+        bars: list[Callable[[float], None]] = []
+
+        def progress(share: float) -> None:
+            if not bars:
+                bars.append(stack.enter_context(share_bar(f"importing {policy.name}")))
+            bars[0](share)
+
+        made = call(progress=progress, ask=None if as_json or not sys.stdin.isatty() else _ask)
     print(json.dumps(_record(made), indent=2) if as_json else printable("\n".join(_said(made))))
     return 0
+
+
+def _ask(name: str, meaning: str) -> str:
+    print(f"no file states {name}: {meaning}", file=sys.stderr)
+    try:
+        return input(f"{name}, as JSON or text (empty to give up): ")
+    except EOFError:
+        return ""
 
 
 def _record(made: PolicyImport) -> dict[str, object]:

@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from physai.foreign.conversion.fitted_robot import FittedRobot
+from physai.foreign.conversion.tracking.front import ATTITUDE, PATH, path_joints
 from physai.foreign.description import COMMAND, PolicyDescription, TermDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.tracking.front import ATTITUDE, PATH, path_joints
 from physai.sdk.contract.io import contract_error
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec

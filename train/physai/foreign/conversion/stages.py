@@ -3,19 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
-from physai.foreign.body.networks import PolicyBody, Stage, joined_body, network_body
+from physai.foreign.body.networks import NetworkStage, PolicyBody, joined_body, network_body
+from physai.foreign.conversion.tracking.front import tracking_body
+from physai.foreign.conversion.tracking.lookup import read_motion, split
+from physai.foreign.conversion.tracking.motion import ReferenceMotion
 from physai.foreign.description import NetworkInput, PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.tracking.front import tracking_body
-from physai.foreign.tracking.lookup import read_motion, split
-from physai.foreign.tracking.motion import Motion
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.robots.loader import Robot
 
 
 def policy_body(
     file: Path, described: PolicyDescription, contract: PolicyContract, robot: Robot
-) -> tuple[PolicyBody, Motion | None]:
+) -> tuple[PolicyBody, ReferenceMotion | None]:
     """Read the networks of a policy and join them, and the motion that it follows, if it does.
 
     Args:
@@ -37,13 +37,13 @@ def policy_body(
     if described.networks is None:
         return network_body(file, contract.observation_size), None
     home = file.parent.resolve()
-    stages: list[Stage] = []
+    stages: list[NetworkStage] = []
     for index, network in enumerate(described.networks):
         path = file.parent / network.file
         if not path.resolve().is_relative_to(home):
             raise ForeignPolicyError(f"networks[{index}] {network.file!r} is outside the folder of {file.name}")
         reads = tuple(_read(part, f"networks[{index}]", index, contract) for part in network.reads)
-        stages.append(Stage(file=path, reads=reads))
+        stages.append(NetworkStage(file=path, reads=reads))
     if stages[-1].file.resolve() != file.resolve():
         raise ForeignPolicyError(f"the last of `networks` is {stages[-1].file.name}, expected {file.name}")
     return joined_body(stages, contract.observation_size), None

@@ -40,7 +40,7 @@ from physai.foreign.readers.isaac.manager_terms import (
 )
 from physai.foreign.readers.mjlab import KEYS as MJLAB
 from physai.foreign.readers.values import NETWORKS, number, numbers, short
-from physai.foreign.reading import PolicyReading, PolicySource
+from physai.foreign.reading import PolicyReading, PolicySource, open_questions
 
 ENVIRONMENT, AGENT, DESCRIPTORS = "env.yaml", "agent.yaml", "IO_descriptors.yaml"
 FOLDERS = ("params", "exported", "io_descriptors")
@@ -79,11 +79,8 @@ class IsaacReading(PolicyReading):
         joints = settings.get("joints")
         if joints is None:
             known = {*self.values, *settings, *BY_NAME}
-            lines = [f"{name}: {text}; `set` {name}=VALUE" for name, text in QUESTIONS.items() if name not in known]
-            raise ForeignPolicyError(
-                f"{self.network.name}: no file states these, and none of them is guessed (pose, gains and scales of "
-                f"{ENVIRONMENT} are by patterns of joints' names, and follow):\n  " + "\n  ".join(lines)
-            )
+            remark = f" (pose, gains and scales of {ENVIRONMENT} are by patterns of joints' names, and follow)"
+            raise open_questions(self.network, [name for name in QUESTIONS if name not in known], remark)
         names = list(cast("list[Any]", joints)) if isinstance(joints, list | tuple) else []
         if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise ForeignPolicyError(f"joints is {short(joints)}, expected different names")

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 from array_api_compat import array_namespace
 
-from physai.foreign.tracking.motion import Motion, load_motion
+from physai.foreign.conversion.tracking.motion import ReferenceMotion, load_motion
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import CommandSpec
@@ -28,6 +28,7 @@ TOLERANCE_RAD = 0.3
 HOLD_S = 1.0
 SPREAD_RAD = 0.02
 """Greatest difference of each joint from the first frame at the start."""
+_UP = Constant([0.0, 0.0, 1.0])
 STANDS_S = 4.0
 """Length of the motion that a robot without a file has: its home pose."""
 
@@ -91,10 +92,10 @@ def _contract(contract: PolicyContract) -> PolicyContract:
     return contract.model_copy(update={"task": "track", "observation": observation, "command": CommandSpec()})
 
 
-def _standing(task: Task) -> Motion:
+def _standing(task: Task) -> ReferenceMotion:
     frames = round(STANDS_S / task.contract.timing.control_dt)
     qpos = np.repeat(home_qpos(task.model)[None], frames, axis=0)
-    return Motion(
+    return ReferenceMotion(
         joints=task.robot.spec.joint_names,
         control_dt=task.contract.timing.control_dt,
         joint_pos=qpos[:, 7:],
@@ -107,7 +108,7 @@ def _standing(task: Task) -> Motion:
 class _Frames:
     """The motion as a task's functions read it, by the time of the episode."""
 
-    def __init__(self, robot: Robot, motion: Motion) -> None:
+    def __init__(self, robot: Robot, motion: ReferenceMotion) -> None:
         names = list(robot.spec.joint_names)
         missing = [name for name in motion.joints if name not in names]
         if missing:
@@ -139,7 +140,7 @@ class _Frames:
     def tilt(self, view: WorldView) -> Array:
         """Angle between the directions of gravity in the base and in the motion's [rad]."""
         zero = 0.0 * view.qpos[:, :3]
-        up = zero + Constant([0.0, 0.0, 1.0]).like(zero)
+        up = zero + _UP.like(zero)
         mine = rotations.rotate_inverse(view.qpos[:, 3:7], up, view.xp)
         cosine = view.xp.vecdot(mine, self._up.like(mine)[self._frame(view)])
         return view.xp.acos(view.xp.clip(cosine, -1.0, 1.0))

@@ -7,9 +7,9 @@ import mujoco
 import numpy as np
 
 from physai.foreign.body import probe
+from physai.foreign.conversion.tracking.motion import MAX_FRAMES, Floats, ReferenceMotion
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.tracking.motion import MAX_FRAMES, Floats, Motion
 from physai.sim.robots.loader import Robot
 
 
@@ -69,7 +69,7 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
     return bytes(part.SerializeToString(deterministic=True))
 
 
-def read_motion(lookup: bytes, described: PolicyDescription, robot: Robot) -> Motion:
+def read_motion(lookup: bytes, described: PolicyDescription, robot: Robot) -> ReferenceMotion:
     """Return the whole motion, which ends where the network gives its last frame again and again.
 
     Args:
@@ -108,7 +108,7 @@ def read_motion(lookup: bytes, described: PolicyDescription, robot: Robot) -> Mo
     if not np.allclose(np.linalg.norm(quat, axis=1), 1.0, atol=1e-3):
         raise ForeignPolicyError(f"{motion.orientation} has quaternions that are no rotations")
     base_pos, base_quat = _base(robot, described, kept[motion.joint_pos], kept[motion.position], quat)
-    return Motion(
+    return ReferenceMotion(
         joints=described.joints,
         control_dt=described.control_dt,
         joint_pos=kept[motion.joint_pos],

@@ -22,7 +22,7 @@ WIDTHS = {"joint_pos": None, "joint_vel": None, "base_pos": 3, "base_quat": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Motion:
+class ReferenceMotion:
     """Frames of a motion."""
 
     joints: tuple[str, ...]
@@ -55,7 +55,7 @@ class Motion:
         return data.getvalue()
 
 
-def load_motion(file: str | Path) -> Motion:
+def load_motion(file: str | Path) -> ReferenceMotion:
     """Load a motion.
 
     Raises:
@@ -81,7 +81,7 @@ def load_motion(file: str | Path) -> Motion:
             )
     if not np.allclose(np.linalg.norm(arrays["base_quat"], axis=1), 1.0, atol=1e-3):
         raise TaskError(f"{path}: base_quat has quaternions that are no rotations")
-    return Motion(
+    return ReferenceMotion(
         joints=tuple(str(name) for name in joints),
         control_dt=float(period),
         **{name: np.asarray(array, np.float64) for name, array in arrays.items()},

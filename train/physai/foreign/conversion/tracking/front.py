@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from physai.foreign.body import probe
 from physai.foreign.body.networks import ACTION, HIDDEN, NEXT, OBSERVATION
+from physai.foreign.conversion.tracking.lookup import Floats, body_id, split, wxyz
 from physai.foreign.description import PolicyDescription
-from physai.foreign.tracking.lookup import Floats, body_id, split, wxyz
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.robots.loader import Robot
 from physai.train.onnx_export.onnx_graph import IR_VERSION, OPSET, export_flat
