@@ -444,9 +444,10 @@ def test_the_run_folder_commands_the_motors_as_the_program_does(tmp_path: Path) 
         ({"actions": action(scale=0.25)}, "scale is 0.25, expected a list of numbers"),
         ({"actions": action(offset=None)}, "actions and observed positions are relative to different poses"),
         ({"actions": action(offset=[0.0] * 12)}, "offset is [0.0, 0.0"),
-        ({"actions": action(clip=[[-1.0, 1.0]] * 12)}, "clip bounds targets to [-1.0, 1.0] rad"),
-        ({"actions": action(clip=[[-100.0]] * 12)}, "clip bounds targets to [-100.0] rad"),
-        ({"actions": action(clip=3.0)}, "clip is 3.0, expected a list of numbers"),
+        ({"actions": action(clip=[[-1.0, 1.0]] * 11)}, "expected a lower and a greater number per joint"),
+        ({"actions": action(clip=[[-100.0]] * 12)}, "expected a lower and a greater number per joint"),
+        ({"actions": action(clip=[[1.0, -1.0]] * 12)}, "expected a lower and a greater number per joint"),
+        ({"actions": action(clip=3.0)}, "clip is 3.0, expected a list"),
         (
             {"observations": observations(motion_command={"scale": [1.0] * 24})},
             "motion_command: the policy tracks a motion",
@@ -514,7 +515,6 @@ def test_what_is_not_read_is_listed(tmp_path: Path) -> None:
     terms = observations(base_ang_vel={"delay": 1})
     file = write(tmp_path, actions=action(clip=[[-100.0, 100.0]] * 12, ema=0.9), observations=terms, gait="trot")
     assert reading_of(file).unread == [
-        "actions.JointPositionAction.clip: bounds that no joint reaches",
         "actions.JointPositionAction.ema",
         "observations.base_ang_vel.delay",
         "gait",
@@ -562,3 +562,18 @@ def test_the_published_files_are_read_or_refused_by_name(place: str, tmp_path: P
             total = sum(sizes.get(term.of, 3) * term.history for term in described.observation)
             assert (count, total, *described.joints[:2]) == expected
             assert described.control_dt == 0.02
+
+
+def test_bounds_of_targets_are_those_of_the_contract_within_the_ranges(tmp_path: Path) -> None:
+    clip = [[(-0.5, 0.2, -2.0)[at % 3] - 0.01 * at, (0.5, 1.5, -0.9)[at % 3]] for at in range(12)]
+    found = reading_of(write(tmp_path / "go2", actions=action(clip=clip)))
+    described = found.complete({})
+    (tmp_path / "robot").mkdir()
+    fitted = fitted_robot("go2", described, tmp_path / "robot")
+    term = foreign_contract(described, fitted, task="velocity").action.terms[0]
+    joints = {joint.name: joint for joint in fitted.robot.spec.joints}
+    for at, name in enumerate(term.joints):
+        low, high = joints[name].position_lower, joints[name].position_upper
+        assert low is not None
+        assert high is not None
+        assert (term.lower[at], term.upper[at]) == (max(clip[at][0], low), min(clip[at][1], high))

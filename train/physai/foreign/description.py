@@ -130,6 +130,10 @@ class PolicyDescription(Frozen):
     """The motion that the policy follows; None for one that follows a command."""
     output_limit: Positive | None = None
     """Bound on the magnitude of the network's outputs; None for none."""
+    target_lower: PerJoint | None = None
+    """Least targets that the program sends [rad]; None for no bounds but the robot's ranges, which hold as well."""
+    target_upper: PerJoint | None = None
+    """Greatest targets that the program sends [rad]."""
     layout: Literal["term", "time"] = "term"
     newest: Literal["last", "first"] = "last"
     first_fill: Literal["repeat", "zero"] = "repeat"
@@ -163,7 +167,16 @@ QUESTIONS: dict[str, str] = {
 MAX_DEPTH = 8
 GREATEST = 1e9
 """Greatest magnitude of a number."""
-VECTORS = ("default_pos", "stiffness", "damping", "effort", "armature", "velocity_limit")
+VECTORS = (
+    "default_pos",
+    "stiffness",
+    "damping",
+    "effort",
+    "armature",
+    "velocity_limit",
+    "target_lower",
+    "target_upper",
+)
 
 
 def lengths(values: dict[str, Any]) -> list[str]:

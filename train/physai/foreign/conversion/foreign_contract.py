@@ -143,14 +143,16 @@ def _action(described: PolicyDescription, spec: RobotSpec) -> ActionTerm:
     joints = {joint.name: joint for joint in spec.joints}
     count, scale = len(described.joints), described.action_scale
     scales = scale if isinstance(scale, tuple) else (scale,) * count
-    bounds = [(joints[name].position_lower, joints[name].position_upper) for name in described.joints]
+    ranges = [(joints[name].position_lower, joints[name].position_upper) for name in described.joints]
+    least = described.target_lower or (-UNLIMITED,) * count
+    most = described.target_upper or (UNLIMITED,) * count
     return ActionTerm(
         kind="joint_pos",
         joints=described.joints,
         scale=scales,
         offset=described.default_pos,
-        lower=tuple(-UNLIMITED if low is None else low for low, _ in bounds),
-        upper=tuple(UNLIMITED if high is None else high for _, high in bounds),
+        lower=tuple(a if low is None else max(a, low) for a, (low, _) in zip(least, ranges, strict=True)),
+        upper=tuple(b if high is None else min(b, high) for b, (_, high) in zip(most, ranges, strict=True)),
         output_limit=described.output_limit,
     )
 

@@ -38,7 +38,18 @@ def numbers(value: Any, where: str) -> list[float]:
     """
     if not isinstance(value, list):
         raise ForeignPolicyError(f"{where} is {short(value)}, expected a list of numbers")
-    return [number(one, where) for one in cast("list[Any]", value)]
+    return [number(one, where) for one in listed(value, where)]
+
+
+def listed(value: Any, where: str) -> list[Any]:
+    """A list.
+
+    Raises:
+        ForeignPolicyError: it is none.
+    """
+    if not isinstance(value, list):
+        raise ForeignPolicyError(f"{where} is {short(value)}, expected a list")
+    return cast("list[Any]", value)
 
 
 def short(value: Any) -> str:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.readers.isaac.manager_terms import document, mapping, require_out_of_reach, terms
-from physai.foreign.readers.values import NETWORKS, number, numbers, short
+from physai.foreign.readers.isaac.manager_terms import document, mapping, terms
+from physai.foreign.readers.values import NETWORKS, listed, number, numbers, short
 from physai.foreign.reading import PolicyReading, PolicySource
 
 DEPLOY, ENVIRONMENT = Path("params") / "deploy.yaml", Path("params") / "env.yaml"
@@ -186,8 +186,11 @@ def _actions(reading: PolicyReading, actions: dict[str, Any], pose: list[float],
         )
     reading.state("action_scale", lists["scale"], f"{file.name}: actions.{ACTION}.scale")
     if action.get("clip") is not None:
-        require_out_of_reach(action["clip"], f"{where}.clip")
-        reading.unread.append(f"actions.{ACTION}.clip: bounds that no joint reaches")
+        pairs = [numbers(pair, f"{where}.clip") for pair in listed(action["clip"], f"{where}.clip")]
+        if len(pairs) != count or any(len(pair) != 2 or not pair[0] < pair[1] for pair in pairs):
+            raise ForeignPolicyError(f"{where}.clip is {short(pairs)}, expected a lower and a greater number per joint")
+        for at, name in enumerate(("target_lower", "target_upper")):
+            reading.state(name, [pair[at] for pair in pairs], f"{file.name}: actions.{ACTION}.clip")
     known = ("clip", "joint_names", "scale", "offset", "joint_ids")
     reading.unread += [f"actions.{ACTION}.{key}" for key in action if key not in known]
 
