@@ -53,6 +53,9 @@ ENTRIES = {
         "steps over the wire compared with steps in process, and round-trip time", "benchmarks.service.service"
     ),
     "twins": _entry("right twins that are accepted, and wrong ones that are blocked", "benchmarks.twins"),
+    "foreign": _entry(
+        "public policies that import, and wrong conventions that the audit of a log names", "benchmarks.foreign"
+    ),
     "coverage": _entry(
         "how often 95 % intervals contain the hidden values of arms, with and without effects that models lack",
         "benchmarks.coverage",

@@ -22,7 +22,7 @@ ROOTS = {
 }
 """Packages of the namespace `physai` in each root. Reserved: `vision` and `drift` in sim, `fleet` in
 deploy_jetson."""
-DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".html", ".css", ".js"}
+DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".json", ".html", ".css", ".js"}
 """What may lie beside Python in a package; anything else needs a line here first."""
 
 
