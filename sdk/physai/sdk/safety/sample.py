@@ -227,8 +227,11 @@ class CommandColumns:
         # Clock offsets of less than a period may put a sensor stamp in the future; commands use the local clock.
         self.youngest_s, self.oldest_s = -timing.control_dt, timing.max_observation_age_s + CLOCK_S
         rate, change = _plus(limits.rate, slack), _plus(limits.change, 2.0 * slack)
-        stop_lower = np.where(limits.holds_position, limits.lower - slack, -UNLIMITED)
-        stop_upper = np.where(limits.holds_position, limits.upper + slack, UNLIMITED)
+        self._bends = bool((limits.change < UNLIMITED).any())
+        # Without a limit on changes no position to stop at is computed.
+        stops = limits.holds_position & self._bends
+        stop_lower = np.where(stops, limits.lower - slack, -UNLIMITED)
+        stop_upper = np.where(stops, limits.upper + slack, UNLIMITED)
         low, high = limits.lower - slack, limits.upper + slack
         self._columns = BoundedColumns(
             num_worlds,
@@ -250,7 +253,6 @@ class CommandColumns:
         self._age, self._command_age = age[:, 0], command_age[:, 0]
         self._outputs = [(name, self.command[:, part]) for name, part in limits.slices.items()]
         self._joints, self._servos = _span(limits.joints), _span(limits.servos)
-        self._bends = bool((limits.change < UNLIMITED).any())
         self._half_per_change = 0.5 / limits.change
         self._zero = np.zeros(num_worlds)
         self._follows = bool((limits.following < UNLIMITED).any())

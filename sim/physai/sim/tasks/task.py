@@ -302,6 +302,11 @@ class Task:
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings of `physai train` for this task by name, such as `discount_s`; `--set help` lists all of them."""
 
+    def without_noise(self) -> "Task":
+        """Return the task with sensors without noise and biases."""
+        none: dict[str, Any] = {"noise_std": 0.0, "bias": 0.0, "bias_mean": 0.0}
+        return replace(self, sensors={name: replace(model, **none) for name, model in self.sensors.items()})
+
     def growth(self, progress: Any) -> Any:
         """Factor of commands and pushes at a progress of the curriculum from 0 to 1, a number or an array."""
         return self.least_command + (1.0 - self.least_command) * progress

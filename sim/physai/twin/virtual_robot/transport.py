@@ -45,25 +45,24 @@ OPTIONS = {
     "preset": "variant of the task",
     "clock": "realtime (default), or lockstep: each command advances the simulation by one control period",
     "seed": "seed of all random numbers (default: 0)",
+    "noise": "task (default), or none: noise and biases of the task's sensors, with which a robot may never be at rest",
     "over": "dds or udp: run the twin in a subprocess behind that transport; its options have the prefix `over.`",
 }
 MAX_SEED = 2**32 - 1
 OWN_DOMAINS = range(102, 215)
-"""DDS domains for twins in a subprocess. ROS 2 advises against these, so no robot should use them.
+"""DDS domains for twins in a subprocess, against which ROS 2 advises for robots.
 
 Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html
 """
 OWN_PORTS = range(10_000, 32_000)
-"""UDP ports for twins in a subprocess: below Linux's ephemeral range, so that the kernel does not assign the chosen
-port to another process before the subprocess binds it.
+"""UDP ports for twins in a subprocess: below Linux's ephemeral range, so that the kernel assigns none of them to others.
 
 Source: net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysctl.html, by default from 32768 on.
 """
 ALIVE_S = 0.2
 """Period of checking that the subprocess is alive [s]."""
 MAX_TRIES = 100  # ports
-STOP_S = 5.0
-"""Time the subprocess gets to exit [s]."""
+STOP_S = 5.0  # that the subprocess gets to exit
 
 
 def make_transport(options: Mapping[str, str]) -> Transport:
@@ -77,9 +76,9 @@ def make_transport(options: Mapping[str, str]) -> Transport:
     for name in own:
         if name not in OPTIONS:
             raise unknown_name("option of transport sim", name, OPTIONS)
-    clock = own.get("clock", "realtime")
-    if clock not in get_args(Clock):
-        raise TransportError(f"option clock: {clock!r}, expected {' or '.join(get_args(Clock))}")
+    for name, known in (("clock", get_args(Clock)), ("noise", ("task", "none"))):
+        if own.get(name, known[0]) not in known:
+            raise TransportError(f"option {name}: {own[name]!r}, expected {' or '.join(known)}")
     seed = own.get("seed", "0")
     if not (seed.isascii() and seed.isdigit() and int(seed) <= MAX_SEED):
         raise TransportError(f"option seed: {seed!r}, expected 0 … {MAX_SEED}")
@@ -96,8 +95,8 @@ def simulated_robot(
     """Loads a task and its robot's twin.
 
     Args:
-        contract: the runtime's contract; None to use the task's.
-        options: `task` (required without a contract), `twin`, `robot` and `preset`.
+        contract: the runtime's; None to use the task's.
+        options: `task` (required without a contract), `twin`, `robot`, `preset` and `noise`.
         seed: seed of all random numbers.
 
     Raises:
@@ -106,6 +105,7 @@ def simulated_robot(
     """
     name, robot = _task_name(contract, options), options.get("robot")
     task = named_source(name, robot=robot, preset=options.get("preset")).load()
+    task = task.without_noise() if options.get("noise") == "none" else task
     if contract is not None and contract.format_version >= 3:  # of a policy from elsewhere
         task = following(task, contract)
     if contract is not None and contract.fingerprint != task.contract.fingerprint:
@@ -131,7 +131,7 @@ def _task_name(contract: PolicyContract | None, options: Mapping[str, str]) -> s
 
 
 class SimTransport:
-    """The twin in the runtime's process, without a network.
+    """The twin in the runtime's process.
 
     Physics runs in `poll` and `wait`, outside the timed part of a tick. With clock `realtime` the twin follows this
     computer's clock, however late `poll` is called; with `lockstep` each command advances it by one control period.

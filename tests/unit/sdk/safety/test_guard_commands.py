@@ -165,3 +165,30 @@ def test_impossible_guards_are_refused(pendulum: PolicyContract) -> None:
         Guard(pendulum, 0)
     with pytest.raises(GuardError, match=r"reset mask has shape \(3,\), expected \(2,\)"):
         Guard(pendulum, 2).reset(np.ones(3, bool))
+
+
+def test_positions_without_limits_on_their_changes_may_have_a_range_that_excludes_zero(
+    full_document: dict[str, Any],
+) -> None:
+    """Where nothing limits accelerations, no position to stop at is computed, and none is compared."""
+    term = full_document["action"]["terms"][0]
+    term["offset"][0], term["lower"][0], term["upper"][0] = -1.0, -1.4, -0.5
+    for joint in full_document["safety"]["joints"]:
+        joint.pop("velocity_limit", None)
+        joint.pop("acceleration_limit", None)
+    for joint in full_document["robot"]["joints"]:
+        joint.pop("velocity_limit", None)
+    driver = Driver(contract_of(full_document))
+    elbow = list(driver.guard.limits.joints).index(1)
+    start = driver.calm["joint_pos"].copy()
+    start[0, 1] = -1.0
+    for target in (-1.0, -0.8, -1.3):
+        targets = {name: value.copy() for name, value in driver.calm["targets"].items()}
+        targets[POSITION][0, elbow] = target
+        result = driver.tick(targets=targets, joint_pos=start)
+        assert (reasons(result), bool(result.intervened[0])) == (Reason(0), False)
+        assert result.targets[POSITION][0, elbow] == pytest.approx(target)
+    targets[POSITION][0, elbow] = -0.2
+    result = driver.tick(targets=targets, joint_pos=start)
+    assert reasons(result) == Reason.COMMAND_LIMIT
+    assert result.targets[POSITION][0, elbow] == pytest.approx(driver.guard.limits.upper[elbow])
