@@ -33,14 +33,15 @@ class TermDescription(Frozen):
         "constant",
         "motion",
         "motion_orientation",
+        "orientation",
         "base_lin_vel",
     ]
     """`ang_vel`: of the base in its own frame [rad/s]; `gravity`: its direction in the base's frame; `command`: see
     `COMMAND`; `joint_pos`: relative to the default pose [rad]; `joint_vel` [rad/s]; `last_action`: the network's last
     output; `clock` and `constant`: see the contract; `motion`: positions and then velocities of the joints in the
     motion that the policy follows; `motion_orientation`: rotation from the robot's body to the motion's, first two
-    columns of its matrix by rows, both relative to their heading at the start. `base_lin_vel`, which no robot measures,
-    is refused by name."""
+    columns of its matrix by rows, both relative to their heading at the start; `orientation`: of the base in the world,
+    a quaternion wxyz. `base_lin_vel`, which no robot measures, is refused by name."""
     joints: Joints | None = None
     """Joints in this order; None for those of the policy."""
     elements: Annotated[tuple[int, ...], Field(min_length=1, max_length=256)] | None = None

@@ -1,16 +1,22 @@
 """Values that a reader finds about a policy, with their sources, and how the user completes them."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, unusable
 from physai.foreign.errors import ForeignPolicyError, OpenQuestionsError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.base.plugins import contributions, load_plugin
+
+if TYPE_CHECKING:
+    from physai.foreign.body.networks import PolicyBody
+    from physai.sdk.contract.policy_contract import PolicyContract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,11 @@ class PolicyReading:
             )
             return
         self.values[name], self.sources[name] = value, source
+
+    def body(self, contract: PolicyContract) -> PolicyBody | None:
+        """Return the graph of a policy that is not the network's file alone; None for others."""
+        del contract
+        return None
 
     def complete(self, settings: Mapping[str, Any]) -> PolicyDescription:
         """Add what the user states, and return the whole description.

@@ -53,3 +53,9 @@ def test_the_command_prints_json(run_folder: Path, tmp_path: Path, capsys: pytes
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(tmp_path)]) == 2
     assert "is not a run folder" in capsys.readouterr().err
+
+
+def test_a_leapp_bundle_is_written_as_well(run_folder: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    assert main(["export", str(run_folder), "--states", "20", "--leapp", str(bundle)]) == 0
+    assert sorted(path.name for path in bundle.iterdir()) == ["leapp.onnx", "leapp.yaml"]

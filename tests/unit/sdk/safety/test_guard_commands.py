@@ -191,4 +191,4 @@ def test_positions_without_limits_on_their_changes_may_have_a_range_that_exclude
     targets[POSITION][0, elbow] = -0.2
     result = driver.tick(targets=targets, joint_pos=start)
     assert reasons(result) == Reason.COMMAND_LIMIT
-    assert result.targets[POSITION][0, elbow] == pytest.approx(driver.guard.limits.upper[elbow])
+    assert -1.4 <= result.targets[POSITION][0, elbow] <= driver.guard.limits.upper[elbow]

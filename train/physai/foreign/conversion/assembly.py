@@ -48,7 +48,7 @@ def assembled(
         robot = fitted.robot
         does = WALKS if described.motion is None else FOLLOWS
         contract = foreign_contract(described, fitted, task=does)
-        body, motion = policy_body(reading.network, described, contract, robot)
+        body, motion = policy_body(reading, described, contract, robot)
         progress(0.2)
         preset = None if motion is None else Path(scratch) / MOTION_FILE
         if preset is not None and motion is not None:

@@ -41,6 +41,7 @@ MOTION = ("motion", "motion_orientation")
 _KINDS: dict[str, dict[str, str]] = {
     "ang_vel": {"kind": "sensor", "source": "imu_ang_vel_b"},
     "gravity": {"kind": "projected_gravity"},
+    "orientation": {"kind": "sensor", "source": "imu_quat"},
     "command": {"kind": "command", "source": COMMAND},
     "joint_pos": {"kind": "joint_pos_rel"},
     "joint_vel": {"kind": "sensor", "source": "joint_vel"},

@@ -1,7 +1,6 @@
 """Elements of the observation that each of several networks reads."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from physai.foreign.body.networks import NetworkStage, PolicyBody, joined_body, network_body
 from physai.foreign.conversion.tracking.front import tracking_body
@@ -9,17 +8,18 @@ from physai.foreign.conversion.tracking.lookup import read_motion, split
 from physai.foreign.conversion.tracking.motion import ReferenceMotion
 from physai.foreign.description import NetworkInput, PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.reading import PolicyReading
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.robots.loader import Robot
 
 
 def policy_body(
-    file: Path, described: PolicyDescription, contract: PolicyContract, robot: Robot
+    reading: PolicyReading, described: PolicyDescription, contract: PolicyContract, robot: Robot
 ) -> tuple[PolicyBody, ReferenceMotion | None]:
     """Read the networks of a policy and join them, and the motion that it follows, if it does.
 
     Args:
-        file: the network, or the last of several, next to which the others lie.
+        reading: of its files; the network is that, or the last of several, next to which the others lie.
         described: the policy.
         contract: of the policy.
         robot: with its gains.
@@ -28,6 +28,9 @@ def policy_body(
         ForeignPolicyError: a network cannot be read or admitted, or the networks do not fit together.
         ApartError: a child process failed.
     """
+    own, file = reading.body(contract), reading.network
+    if own is not None:
+        return own, None
     if described.motion is not None:
         if described.networks is not None:
             raise ForeignPolicyError("a policy that follows a motion has one network, and `networks` states several")

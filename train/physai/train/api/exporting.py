@@ -19,6 +19,7 @@ def export(
     states: int = 1000,
     task: str | Path | None = None,
     model: Annotated[Path | str | None, Option(old=("--robot",))] = None,
+    leapp: Annotated[Path | str | None, Option(metavar="DIR")] = None,
     progress: Callable[[float], None] | None = None,
 ) -> ExportReport:
     """Write the policy of a run as `policy.onnx` with `golden.npz`, checked against the trained network.
@@ -29,6 +30,7 @@ def export(
         states: number of visited states in which trained and exported policy must agree.
         task: task name, Python file, or run folder whose copy is to be run, if the task is not built in.
         model: MJCF or URDF file of the run, if its folder does not keep it.
+        leapp: folder for a bundle in NVIDIA's LEAPP format, which is written as well.
         progress: called with the share of the work done, in (0, 1].
 
     Returns:
@@ -38,6 +40,7 @@ def export(
         ExportError: ONNX Runtime and the trained network disagree; nothing is written.
         PhysaiError: the run cannot be read.
     """
+    from physai.sdk.base.file_names import POLICY_FILE
     from physai.sim.policies.resolve import EXPORT_FOLDER
     from physai.train.onnx_export.export import export_policy
     from physai.train.runners.checkpoint import load_run
@@ -45,7 +48,7 @@ def export(
     folder = Path(run)
     loaded = load_run(folder, task=task, robot=model)
     target = folder / EXPORT_FOLDER if out is None else Path(out)
-    return export_policy(
+    report = export_policy(
         loaded.graph,
         loaded.task,
         target,
@@ -54,3 +57,8 @@ def export(
         states=states,
         progress=progress,
     )
+    if leapp is not None:
+        from physai.train.onnx_export.leapp_bundle import write_leapp
+
+        write_leapp((target / POLICY_FILE).read_bytes(), Path(leapp))
+    return report
