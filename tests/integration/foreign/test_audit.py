@@ -347,3 +347,11 @@ def test_a_damaged_log_is_refused(content: bytes, right: tuple[Path, Arrays], tm
     path.write_bytes(content)
     with pytest.raises(ForeignPolicyError, match="not an NPZ file of numbers"):
         audit(path, right[0])
+
+
+def test_a_log_of_sensors_alone_is_no_audit(right: tuple[Path, Arrays], tmp_path: Path) -> None:
+    run, log = right
+    kept = {name: value for name, value in log.items() if name in ("joint_pos", "joint_vel", "imu_quat", "target")}
+    np.savez(tmp_path / "log.npz", **kept)
+    with pytest.raises(ForeignPolicyError, match="neither an observation nor an action with its target"):
+        audit(tmp_path / "log.npz", run)

@@ -191,7 +191,7 @@ def test_what_no_file_states_is_asked_for_and_taken(tmp_path: Path, name: str) -
     message = refusal(tmp_path, **{name: None})
     assert f"\n  {name}: " in message
     assert message.count("\n") == 1
-    assert f"`set` {name}=VALUE" in message
+    assert f"`settings` {name}=VALUE" in message
 
 
 def test_the_command_line_asks_and_takes_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,7 +251,13 @@ def test_names_that_are_no_text_are_written_all_the_same(tmp_path: Path) -> None
     path = write(tmp_path / "policy")
     named = path.rename(path.with_name(f"{odd}.yaml"))
     import_policy(named, model="go2", out=tmp_path / odd)
-    assert sorted(one.name for one in (tmp_path / odd).iterdir()) == ["export", "import.json", "import.md", "task"]
+    assert sorted(one.name for one in (tmp_path / odd).iterdir()) == [
+        "contract.json",
+        "export",
+        "import.json",
+        "import.md",
+        "task",
+    ]
 
 
 def test_an_import_that_ends_in_the_middle_leaves_nothing_that_looks_right(tmp_path: Path) -> None:
@@ -402,3 +408,36 @@ def test_on_a_terminal_it_asks_and_goes_on(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert "no file states control_dt: period of the policy [s]" in err
     assert "imported from physai" in out
+
+
+def test_a_folder_with_a_description_is_imported(tmp_path: Path) -> None:
+    file = write(tmp_path / "policy")
+    found = import_policy(file.parent, model="go2", out=tmp_path / "run")
+    assert found.contract == load_contract(tmp_path / "run" / "contract.json")
+
+
+def test_what_the_policy_has_beyond_the_robots_file_is_said(tmp_path: Path) -> None:
+    import_policy(write(tmp_path / "policy", effort=[500.0] * 12), model="go2", out=tmp_path / "run")
+    page = (tmp_path / "run" / "import.md").read_text(encoding="utf-8")
+    assert "effort: the policy's limits exceed those of the robot's file: RR_hip_joint 500 for 23.7" in page
+
+
+@pytest.mark.parametrize(
+    ("command", "source"),
+    [
+        ([[-0.5, -0.5, -1.0], [0.5, 0.2, 1.0]], "user, within physai.yaml: command"),
+        ([[-2.0, -0.5, -1.0], [0.5, 0.2, 1.0]], None),
+        ([[-0.5, -0.5], [0.5, 0.2]], None),
+        ("fast", None),
+    ],
+    ids=["narrower", "wider", "two numbers", "a word"],
+)
+def test_the_command_may_be_narrowed_and_nothing_else(tmp_path: Path, command: Any, source: str | None) -> None:
+    file = write(tmp_path / "policy")
+    if source is None:
+        with pytest.raises(ForeignPolicyError, match="contradicts itself"):
+            import_policy(file, model="go2", out=tmp_path / "run", settings={"command": command})
+        return
+    found = import_policy(file, model="go2", out=tmp_path / "run", settings={"command": command})
+    assert found.sources["command"] == source
+    assert [list(found.contract.command.fields[0].lower), list(found.contract.command.fields[0].upper)] == command

@@ -527,6 +527,13 @@ def test_the_contract_sees_what_isaac_lab_sees(tmp_path: Path, length: int | Non
         np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
+def test_bounds_of_targets_are_read_from_descriptors(tmp_path: Path) -> None:
+    clip = [[-1.0 - 0.01 * at, 1.0 + 0.02 * at] for at in range(12)]
+    found = reading_of(write(tmp_path / "run", None, changed(descriptors(), "actions/0/clip", clip)))
+    assert found.values["target_lower"] == [pair[0] for pair in clip]
+    assert found.values["target_upper"] == [pair[1] for pair in clip]
+
+
 def test_gains_that_no_file_states_are_asked_for(tmp_path: Path) -> None:
     usd = changed(ENVIRONMENT, "scene/robot/actuators/lower/stiffness", None)
     assert asked(write(tmp_path / "a", usd, None), joints=USD) == ["stiffness"]
@@ -656,7 +663,9 @@ def test_an_environment_that_is_not_clear_is_refused(tmp_path: Path, path: str, 
         ("actions/0/scale", [0.25] * 11, "scale has 11 numbers for 12 joints"),
         ("actions/0/scale", [[0.25] * 12, [0.5] * 12], "expected a number"),
         ("actions/0/offset", 0.0, "actions and observed positions are relative to different poses"),
-        ("actions/0/clip", [[-1.0, 1.0]] * 12, "clip bounds targets to [-1.0, 1.0] rad"),
+        ("actions/0/clip", [[-1.0, 1.0]] * 11, "expected a lower and a greater number for each joint"),
+        ("actions/0/clip", [[1.0, -1.0]] * 12, "expected a lower and a greater number for each joint"),
+        ("actions/0/clip", {".*": [-1.0, 1.0]}, "expected a list"),
         ("articulations", {}, "articulations: 0 have the joints of the actions"),
         ("articulations/robot/default_joint_pos", REMOVED, "default_joint_pos is"),
         ("articulations/robot/default_joint_vel", [0.5] * 12, "default speeds are not read so far"),

@@ -141,7 +141,11 @@ def test_both_files_make_one_description(tmp_path: Path) -> None:
     assert found.sources["joints"].startswith("deploy_mujoco/configs/mutt.yaml: xml_path, the joints of scene.xml")
     assert found.sources["command"].startswith("deploy_real/configs/mutt.yaml: max_cmd")
     unread = " ".join(found.unread)
-    for key in ("mujoco/configs/mutt.yaml: cmd_init", "real/configs/mutt.yaml: leg_joint2motor_idx", "`set` held={"):
+    for key in (
+        "mujoco/configs/mutt.yaml: cmd_init",
+        "real/configs/mutt.yaml: leg_joint2motor_idx",
+        "`settings` held={",
+    ):
         assert key in unread
     assert "imu_type torso: the program turns" in unread
     assert "policy_path" not in unread

@@ -60,6 +60,9 @@ def import_policy(
         )
     from physai.foreign.conversion.assembly import assembled
 
+    if Path(model).exists():
+        # MuJoCo does not find the files of a file that another one includes from a relative path.
+        model = Path(model).resolve()
     return assembled(reading, described, model, folder, progress)
 
 

@@ -71,7 +71,11 @@ class PolicyReading:
         for name, value in settings.items():
             if name not in PolicyDescription.model_fields:
                 raise unknown_name("setting", name, PolicyDescription.model_fields)
-            self.state(name, value, "user")
+            if name == "command" and _is_within(value, self.values.get(name)):
+                # What is not judged is not allowed, and a policy may be judged for less than it was trained for.
+                self.values[name], self.sources[name] = value, f"user, within {self.sources[name]}"
+            else:
+                self.state(name, value, "user")
         for name, value in self.values.items():
             if wrong := unusable(value):
                 raise ForeignPolicyError(f"{name} has {wrong} ({self.sources[name]}), expected finite numbers or names")
@@ -86,9 +90,22 @@ class PolicyReading:
         return _KIND.parse(PolicyDescription, document, source="the policy's description")
 
 
+def _is_within(narrower: Any, stated: Any) -> bool:
+    """Whether bounds of a command lie within others."""
+    try:
+        pairs = [
+            (float(mine), float(theirs), sign)
+            for sign, row, other in zip((1.0, -1.0), narrower, stated, strict=True)
+            for mine, theirs in zip(row, other, strict=True)
+        ]
+    except (TypeError, ValueError):
+        return False
+    return all(sign * mine >= sign * theirs for mine, theirs, sign in pairs)
+
+
 def open_questions(network: Path, names: Sequence[str], remark: str = "") -> OpenQuestionsError:
     """Return the error that asks for fields of a description by name."""
-    lines = [f"{name}: {QUESTIONS[name]}; `set` {name}=VALUE" for name in names]
+    lines = [f"{name}: {QUESTIONS[name]}; `settings` {name}=VALUE" for name in names]
     said = f"{network.name}: no file states these, and none of them is guessed{remark}:\n  "
     return OpenQuestionsError(said + "\n  ".join(lines), tuple(names))
 

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import TaskError
@@ -11,13 +12,16 @@ from physai.sim.engines.protocol import Array
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.task import CommandFunction, RewardTerm, Task, Uniforms, WorldView
 
+LEAST = 1e-6
+"""Least bound of a command that is stretched."""
+
 
 def following(task: Task, contract: PolicyContract) -> Task:
     """The task for another contract, to play and to judge in; it has no rewards, as nothing is trained in it.
 
     Args:
         task: a task for the contract's robot, with the same commands.
-        contract: of a policy from elsewhere. Commands are drawn within its bounds.
+        contract: of a policy from elsewhere. Commands are drawn from its whole range.
 
     Raises:
         TaskError: the contract is of another task, robot or command.
@@ -42,7 +46,7 @@ def following(task: Task, contract: PolicyContract) -> Task:
         success=task.mean_success or task.success,
         critic=_joint_pos,
         critic_size=len(contract.robot.joints),
-        command=None if task.command is None else _within(task.command, contract),
+        command=None if task.command is None else _within(task.command, task.contract, contract),
     )
 
 
@@ -54,14 +58,18 @@ def _joint_pos(view: WorldView) -> Array:
     return view.joint_pos
 
 
-def _within(draw: CommandFunction, contract: PolicyContract) -> CommandFunction:
+def _within(draw: CommandFunction, own: PolicyContract, contract: PolicyContract) -> CommandFunction:
+    """The task's commands, stretched to the whole range of a contract; a command of zero stays zero."""
     bounds = {field.name: (Constant(field.lower), Constant(field.upper)) for field in contract.command.fields}
+    drawn_to = {field.name: Constant(np.maximum(field.upper, LEAST)) for field in own.command.fields}
 
     def drawn(uniforms: Uniforms) -> dict[str, Array]:
         xp = array_namespace(uniforms)
-        return {
-            name: xp.clip(value, bounds[name][0].like(value), bounds[name][1].like(value))
-            for name, value in draw(uniforms).items()
-        }
+        commands: dict[str, Array] = {}
+        for name, value in draw(uniforms).items():
+            lower, upper = (bound.like(value) for bound in bounds[name])
+            share = value / drawn_to[name].like(value)
+            commands[name] = xp.clip(share * xp.where(share < 0.0, -lower, upper), lower, upper)
+        return commands
 
     return drawn

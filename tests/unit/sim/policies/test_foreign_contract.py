@@ -120,15 +120,22 @@ def test_another_task_robot_or_command_is_refused(task: Task, change: dict[str, 
         following(task, task.contract.model_copy(update=change))
 
 
-def test_commands_are_drawn_within_the_contracts_bounds(task: Task) -> None:
-    field = task.contract.command.fields[0].model_copy(update={"lower": (0.0, -0.1, -0.2), "upper": (0.3, 0.1, 0.2)})
+@pytest.mark.parametrize(
+    ("lower", "upper"), [((0.0, -0.1, -0.2), (0.3, 0.1, 0.2)), ((-0.5, -2.0, -3.0), (2.4, 2.0, 3.0))]
+)
+def test_commands_are_drawn_from_the_whole_range_of_the_contract(
+    task: Task, lower: tuple[float, ...], upper: tuple[float, ...]
+) -> None:
+    field = task.contract.command.fields[0].model_copy(update={"lower": lower, "upper": upper})
     command = task.contract.command.model_copy(update={"fields": (field,)})
     made = following(task, task.contract.model_copy(update={"command": command}))
     assert made.command is not None
     drawn = made.command(np.random.default_rng(0).random((500, made.command_draws)))["velocity_command"]
     assert (drawn >= field.lower).all()
     assert (drawn <= field.upper).all()
-    assert np.ptp(drawn, axis=0) == pytest.approx(np.subtract(field.upper, field.lower))
+    assert np.ptp(drawn, axis=0) == pytest.approx(np.subtract(field.upper, field.lower), rel=0.05)
+    # One in ten is to stand.
+    assert 0.04 < (drawn == 0.0).all(axis=1).mean() < 0.2
 
 
 def test_the_window_begins_two_seconds_before_a_command_ends(task: Task) -> None:

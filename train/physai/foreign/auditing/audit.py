@@ -45,9 +45,12 @@ def audit(
         )
     path = Path(log).expanduser()
     read = read_deployment_log(path, contract, names or {})
-    return PolicyAudit(
-        log=path, fingerprint=contract.fingerprint, rows=read.rows, findings=tuple(compared(contract, read))
-    )
+    findings = tuple(compared(contract, read))
+    if all(finding.outcome == "absent" for finding in findings):
+        raise ForeignPolicyError(
+            f"{path}: nothing can be compared: the log has neither an observation nor an action with its target"
+        )
+    return PolicyAudit(log=path, fingerprint=contract.fingerprint, rows=read.rows, findings=findings)
 
 
 def _contract(policy: Path) -> PolicyContract:

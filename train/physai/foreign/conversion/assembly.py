@@ -17,8 +17,9 @@ from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.file_names import RECORD_FILE, REPORT_FILE
 from physai.foreign.reading import PolicyReading
-from physai.sdk.base.file_names import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.base.file_names import CONTRACT_FILE, GOLDEN_FILE, POLICY_FILE
 from physai.sdk.base.files import oserror_as, write_atomic
+from physai.sdk.base.formats.canonical import canonical_json
 from physai.sim.policies.foreign_contract import following
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import EXPORT_FOLDER
@@ -85,6 +86,7 @@ def assembled(
         files = {
             RECORD_FILE: record,
             REPORT_FILE: _encoded(import_page(found)),
+            CONTRACT_FILE: canonical_json(contract),
             f"{EXPORT_FOLDER}/{GOLDEN_FILE}": golden_file(visits)[0],
             f"{EXPORT_FOLDER}/{POLICY_FILE}": made,
         }

@@ -1,5 +1,6 @@
 """The robot as a policy from elsewhere knows it: its gains, its default pose, and what else the policy brings along."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from physai.sim.robots.files.archive import pack, pack_model
 from physai.sim.robots.files.package import read_package
 from physai.sim.robots.importing.actuation import Servos, stated_effort
 from physai.sim.robots.importing.importer import DECISIONS_FILE, ImportOptions, import_robot
+from physai.sim.robots.importing.meshes.assets import HULL_VERTICES
 from physai.sim.robots.importing.pose.home import controls_at_home
 from physai.sim.robots.importing.replaced import plain_actuator
 from physai.sim.robots.loader import Robot, load_robot, robot_names
@@ -25,6 +27,8 @@ UNSTATED_SPEED = 98765.0
 """Speed limit that the importer is to write where a file states none, so that it is found again [rad/s]."""
 ASSUMED = (b"rotor inertia", b"speed limits")
 """Words of the importer's decisions about joints to which it gave an inertia or a speed limit of its own."""
+EFFORT_SHARE = 1.01
+"""How far the policy's effort limit may exceed the file's, as roundings do."""
 ROBOT_FILE = "robot.zip"
 MAX_BYTES = 16 << 20
 """Of the importer's decisions."""
@@ -57,6 +61,11 @@ def fitted_robot(model: str | Path, described: PolicyDescription, folder: Path) 
     data, main = pack_model(path)
     package = read_package(data, main=main)
     spec = mujoco.MjSpec.from_string(package.mjcf(), assets=package.assets)
+    if not _is_ours(model):
+        # The importer bounds them for speed; with other hulls of its feet a biped turned another way.
+        for mesh in spec.meshes:
+            mesh.maxhullvert = -1 if mesh.maxhullvert == HULL_VERTICES else mesh.maxhullvert
+    notes += _differences(spec.compile(), described)
     _actuate(spec, described, Path(model))
     speeds = _limit_speeds(spec, described)
     if any(speeds) and described.velocity_limit is None:
@@ -70,10 +79,36 @@ def fitted_robot(model: str | Path, described: PolicyDescription, folder: Path) 
     return FittedRobot(robot=load_robot(file), speeds=speeds, notes=tuple(notes))
 
 
+def _is_ours(model: str | Path) -> bool:
+    """Whether it is a built-in robot or an imported folder, and not the file of its maker."""
+    return str(model) in robot_names() or Path(model).is_dir()
+
+
+def _differences(model: Any, described: PolicyDescription) -> Iterator[str]:
+    """What the policy states beyond the robot's file, and what neither states, as one sentence each."""
+    columns = {str(model.joint(joint).name): joint for joint in joint_ids(model)}
+    known = [name for name in described.joints if name in columns]
+    stated = {name: stated_effort(model, columns[name]) for name in known}
+    more = [
+        f"{name} {effort:g} for {stated[name]:g}"
+        for name, effort in zip(described.joints, described.effort or (), strict=False)
+        if stated.get(name) and effort > EFFORT_SHARE * stated[name]
+    ]
+    if more:
+        yield f"effort: the policy's limits exceed those of the robot's file: {', '.join(more[:4])}" + _more(more)
+    bare = [name for name in known if not model.dof_armature[model.jnt_dofadr[columns[name]]]]
+    if bare and described.armature is None:
+        yield f"armature: neither the policy nor the robot's file states that of {', '.join(bare[:4])}{_more(bare)}: 0"
+
+
+def _more(names: list[str]) -> str:
+    return " …" if len(names) > 4 else ""
+
+
 def _plain(model: str | Path, folder: Path) -> tuple[str, Path, list[str]]:
     """The robot's name and MJCF file, without gains and inertias of ours, and what was assumed to import it."""
     path = Path(model)
-    if str(model) in robot_names() or path.is_dir():
+    if _is_ours(model):
         record = path / DECISIONS_FILE
         made = read_bounded(record, limit=MAX_BYTES, error=ForeignPolicyError) if record.is_file() else b""
         if any(words in made for words in ASSUMED):
@@ -108,7 +143,7 @@ def _actuate(spec: mujoco.MjSpec, described: PolicyDescription, path: Path) -> N
     if loose:
         raise ForeignPolicyError(
             f"{path}: the policy does not command {', '.join(loose[:4])}{' …' if len(loose) > 4 else ''}; state how "
-            'each is held: `set` held={"JOINT": {"position": 0, "stiffness": 50, "damping": 2}, …}'
+            'each is held: `settings` held={"JOINT": {"position": 0, "stiffness": 50, "damping": 2}, …}'
         )
     efforts |= dict(zip(described.joints, described.effort or (), strict=False))
     for actuator in list(spec.actuators):
@@ -116,7 +151,7 @@ def _actuate(spec: mujoco.MjSpec, described: PolicyDescription, path: Path) -> N
     by_name = {str(joint.name): joint for joint in spec.joints}
     for name in [name for name in names if name in gains]:
         if not efforts[name] > 0.0:
-            raise ForeignPolicyError(f"{path}: {name} has no effort limit; state all of them: `set` effort=[…]")
+            raise ForeignPolicyError(f"{path}: {name} has no effort limit; state all of them: `settings` effort=[…]")
         servo, joint = plain_actuator(spec, name), by_name[name]
         stiffness, damping = gains[name]
         servo.set_to_position(kp=stiffness, kv=damping)

@@ -66,7 +66,8 @@ def _lines(found: PolicyImport) -> Iterator[str]:
         f"at most. {parity.clipped} of {parity.targets} targets were beyond a joint's range and are clipped to it."
     )
     yield from _listed("Changed to admit the file", found.changes)
-    yield from _listed("No file states", NEVER_STATED)
+    never = NEVER_STATED if "first_fill" not in found.values else NEVER_STATED[:-1]
+    yield from _listed("No file states", never)
     yield from _listed("In the files, and not read", found.unread)
     yield from _listed("Assumed about the robot", found.notes)
     yield from _listed("Protections that the contract lacks", contract_lacks(found.contract))

@@ -232,7 +232,7 @@ def _unread(reading: PolicyReading, where: str, values: Values) -> None:
         "code: the program filters targets, 0.2 of the new one and 0.8 of the last one every common.dt (deploy.py); "
         "here the motors get the new one at once",
         f"code: the program holds joints 0 to {FIRST - 1} at common.default_qpos with common.stiffness and "
-        "common.damping (deploy.py); for a robot file that has them, state them with `set` held={…}",
+        "common.damping (deploy.py); for a robot file that has them, state them with `settings` held={…}",
         "code: common.torque_limit bounds the motors of mech.parallel_mech_indexes alone (deploy.py); here the effort "
         "limits of the robot file hold",
     ]

@@ -8,6 +8,8 @@ from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.formats.yaml_file import read_yaml
 
+NAME = "physai.yaml"
+"""Name of the description in a folder that is given."""
 MAX_BYTES = 1 << 18
 NETWORK, NETWORKS = "network", "networks"
 """Keys of the name of an ONNX or TorchScript file, relative to the description, and of several of them."""
@@ -19,7 +21,9 @@ def read(source: PolicySource) -> PolicyReading | None:
     Raises:
         ForeignPolicyError: it is no description, or names a network outside its folder.
     """
-    file = source.file
+    file = source.file / NAME if source.file.is_dir() else source.file
+    if source.file.is_dir() and not file.is_file():
+        return None
     if file.suffix.lower() not in (".yaml", ".yml"):
         return None
     found = read_yaml(file, what="a description of a policy", max_bytes=MAX_BYTES, error=ForeignPolicyError, tags=True)

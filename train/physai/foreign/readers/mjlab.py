@@ -50,6 +50,8 @@ def read(source: PolicySource) -> PolicyReading | None:
         numbers = [float(word) for word in _words(metadata[key])]
         value: Any = numbers[0] if name == "action_scale" and len(numbers) == 1 else numbers
         reading.state(name, value, f"{file.name}: {key}, rounded to three decimals by its exporter")
+    if not any(key.startswith("observation_terms_") for key in metadata):
+        reading.unread.append("the file states no scales, clips and histories of the terms: taken as 1, none and none")
     reading.state("observation", _terms(source), f"{file.name}: observation_names and observation_terms_…")
     return reading
 

@@ -190,7 +190,7 @@ def _unread(values: dict[str, Any], where: str) -> list[str]:
     if OTHER_JOINTS in values:
         found.append(
             f"{where}: has joints that the policy does not command, by number of their motors; for a robot file with "
-            "these joints, state them with `set` held={…}"
+            "these joints, state them with `settings` held={…}"
         )
     if values.get("imu_type") == "torso":
         found.append(

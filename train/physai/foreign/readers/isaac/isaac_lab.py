@@ -35,13 +35,14 @@ from physai.foreign.readers.isaac.manager_terms import (
     WIDTHS,
     document,
     mapping,
-    require_out_of_reach,
     single,
 )
 from physai.foreign.readers.mjlab import KEYS as MJLAB
-from physai.foreign.readers.values import NETWORKS, number, numbers, short
+from physai.foreign.readers.values import NETWORKS, listed, number, numbers, short
 from physai.foreign.reading import PolicyReading, PolicySource, open_questions
 
+FAR = [-1e3, 1e3]
+"""Bounds of targets that no joint reaches [rad]."""
 ENVIRONMENT, AGENT, DESCRIPTORS = "env.yaml", "agent.yaml", "IO_descriptors.yaml"
 FOLDERS = ("params", "exported", "io_descriptors")
 POLICIES = ("exported/policy.onnx", "exported/policy.pt", "policy.onnx", "policy.pt")
@@ -181,7 +182,7 @@ def _outputs(reading: PolicyReading, agent: dict[str, Any], file: Path | None) -
 
 def _described(reading: PolicyReading, described: dict[str, Any], group: str, file: Path) -> list[str]:
     """State what descriptors have; return the joints of the robot in their order."""
-    joints, scales, offsets = _actions(_list(described["actions"], f"{file}: actions"), file)
+    joints, scales, offsets, bounds = _actions(_list(described["actions"], f"{file}: actions"), file)
     robot, asset = _articulation(described, joints, file)
     names = _names(robot["joint_names"], f"{file}: articulations.{asset}.joint_names")
     scene = mapping(described.get("scene"), f"{file}: scene")
@@ -189,6 +190,9 @@ def _described(reading: PolicyReading, described: dict[str, Any], group: str, fi
         reading.state("control_dt", round(number(scene["dt"], f"{file}: scene.dt"), 12), f"{file.name}: scene.dt")
     reading.state("joints", joints, f"{file.name}: actions.joint_names")
     reading.state("action_scale", scales, f"{file.name}: actions.scale")
+    if any(pair != FAR for pair in bounds):
+        for at, name in enumerate(("target_lower", "target_upper")):
+            reading.state(name, [pair[at] for pair in bounds], f"{file.name}: actions.clip")
     vectors = {
         name: _numbers(robot.get(key), names, f"{file}: articulations.{asset}.{key}") for name, key in VECTORS.items()
     }
@@ -214,8 +218,11 @@ def _described(reading: PolicyReading, described: dict[str, Any], group: str, fi
     return names
 
 
-def _actions(actions: list[dict[str, Any]], file: Path) -> tuple[list[str], list[float], list[float]]:
-    """Return the joints of all actions with their scales and offsets."""
+def _actions(
+    actions: list[dict[str, Any]], file: Path
+) -> tuple[list[str], list[float], list[float], list[list[float]]]:
+    """Return the joints of all actions with their scales, offsets and bounds of their targets."""
+    bounds: list[list[float]] = []
     joints: list[str] = []
     scales: list[float] = []
     offsets: list[float] = []
@@ -223,14 +230,23 @@ def _actions(actions: list[dict[str, Any]], file: Path) -> tuple[list[str], list
         where = f"{file}: actions.{action.get('name')}"
         require_positions(str(action.get("full_path")), where)
         names = _names(action.get("joint_names"), f"{where}.joint_names")
-        if action.get("clip") is not None:
-            require_out_of_reach(action["clip"], f"{where}.clip")
+        bounds += _bounds(action.get("clip"), names, f"{where}.clip")
         joints += names
         scales += _numbers(action.get("scale"), names, f"{where}.scale").values()
         offsets += _numbers(action.get("offset"), names, f"{where}.offset").values()
     if len(set(joints)) != len(joints) or not joints:
         raise ForeignPolicyError(f"{file}: actions command {short(joints)}, expected different joints")
-    return joints, scales, offsets
+    return joints, scales, offsets, bounds
+
+
+def _bounds(clip: Any, names: list[str], where: str) -> list[list[float]]:
+    """Return the least and the greatest target of each joint."""
+    if clip is None:
+        return [FAR] * len(names)
+    pairs = [numbers(pair, where) for pair in listed(clip, where)]
+    if len(pairs) != len(names) or any(len(pair) != 2 or not pair[0] < pair[1] for pair in pairs):
+        raise ForeignPolicyError(f"{where} is {short(pairs)}, expected a lower and a greater number for each joint")
+    return pairs
 
 
 def _articulation(described: dict[str, Any], joints: list[str], file: Path) -> tuple[dict[str, Any], str]:

@@ -158,15 +158,15 @@ def require_out_of_reach(clip: Any, where: str) -> None:
     """Accept a clip of targets that no joint reaches, as pairs in order or by name.
 
     Raises:
-        ForeignPolicyError: it bounds targets, which a description cannot express.
+        ForeignPolicyError: it bounds targets within reach.
     """
     pairs = list(cast("dict[Any, Any]", clip).values()) if isinstance(clip, dict) else clip
     for pair in cast("list[Any]", pairs if isinstance(pairs, list) else [pairs]):
         bounds = numbers(pair, where)
         if len(bounds) != 2 or not (bounds[0] <= -OUT_OF_REACH and bounds[1] >= OUT_OF_REACH):
             raise ForeignPolicyError(
-                f"{where} bounds targets to {short(pair)} rad; bounds of targets within {OUT_OF_REACH:g} rad cannot be "
-                "expressed, also not in a physai.yaml"
+                f"{where} bounds targets to {short(pair)} rad, by patterns of joints' names, which is not read so far; "
+                "describe the policy in a physai.yaml with target_lower and target_upper"
             )
 
 
