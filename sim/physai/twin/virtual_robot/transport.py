@@ -55,7 +55,7 @@ OWN_DOMAINS = range(102, 215)
 Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html
 """
 OWN_PORTS = range(10_000, 32_000)
-"""UDP ports for twins in a subprocess: below Linux's ephemeral range, so that the kernel assigns none of them to others.
+"""UDP ports for twins in a subprocess: below Linux's ephemeral range, so that the kernel assigns none to others.
 
 Source: net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysctl.html, by default from 32768 on.
 """
