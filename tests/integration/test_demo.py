@@ -184,11 +184,12 @@ def test_its_policy_drives_the_rehearsal_robot(
         if "ticks take up to" in ended.stderr:
             ended = physai(*install)
     assert ended.returncode == 0, ended.stderr
+    twin = folder / f"{TASK}-robot" / "twin.json"
+    found = drive(TASK, twin, root, 3.0, unsafe_no_verdict=True)
     for _ in range(MOST_TRIES):
-        found = drive(TASK, folder / f"{TASK}-robot" / "twin.json", root, 3.0, unsafe_no_verdict=True)
         # A pole that swings at the limit of what counts as rest may move again before the policy drives it.
-        if found["runtime"]["guard"] != "HOLD" or "inference" in found["runtime"]["stages_us"]:
-            break
+        if "inference" not in found["runtime"]["stages_us"]:
+            found = drive(TASK, twin, root, 3.0, unsafe_no_verdict=True)
     runtime, robot = found["runtime"], found["robot"]
     assert found["transport"] == transport
     assert runtime["ticks"] > 100
