@@ -85,7 +85,7 @@ def _is_ours(model: str | Path) -> bool:
 
 
 def _differences(model: Any, described: PolicyDescription) -> Iterator[str]:
-    """What the policy states beyond the robot's file, and what neither states, as one sentence each."""
+    """Limits of the policy beyond those of the robot's file, and values that neither states, as one sentence each."""
     columns = {str(model.joint(joint).name): joint for joint in joint_ids(model)}
     known = [name for name in described.joints if name in columns]
     stated = {name: stated_effort(model, columns[name]) for name in known}

@@ -48,6 +48,13 @@ def track(robot: Robot | None = None, preset: str | None = None) -> Task:
     motion = _standing(base) if preset is None else load_motion(preset)
     frames = _Frames(robot, motion)
 
+    hold_s = min(HOLD_S, 0.5 * motion.length_s)
+    # With a period for rounding: what counts is the end of the motion, and each episode begins in it.
+    late_s = motion.length_s - hold_s - 2.0 * motion.control_dt
+
+    def follows(view: WorldView) -> Array:
+        return (view.episode_time > late_s) & (frames.apart(view) < TOLERANCE_RAD) & ~lost(view)
+
     def lost(view: WorldView) -> Array:
         return (frames.tilt(view) > LOST_RAD) | (frames.drop(view) > LOST_M)
 
@@ -65,8 +72,8 @@ def track(robot: Robot | None = None, preset: str | None = None) -> Task:
         rewards={"pose": RewardTerm(term=lambda view: view.xp.exp(-frames.apart(view) / TOLERANCE_RAD), weight=1.0)},
         terminations={"lost": lost},
         success=Success(
-            condition=lambda view: (frames.apart(view) < TOLERANCE_RAD) & ~lost(view),
-            hold_s=min(HOLD_S, 0.5 * motion.length_s),
+            condition=follows,
+            hold_s=hold_s,
             text=f"the motion to its end, its joints within {TOLERANCE_RAD:g} rad in the last second",
         ),
         mean_success=None,
