@@ -144,7 +144,7 @@ def test_a_repository_is_read_and_asked_for_one_thing(tmp_path: Path) -> None:
     path = repository(tmp_path / "b", clip_observations=0.5)
     with pytest.raises(ForeignPolicyError) as caught:
         import_policy(path, model="go2", out=tmp_path / "run")
-    assert str(caught.value).count("`set`") == 1
+    assert str(caught.value).count("`settings`") == 1
     found = import_policy(path, model="go2", out=tmp_path / "run", settings=COMMAND)
     assert [term.name for term in found.contract.observation.terms] == [
         "command",
