@@ -162,14 +162,14 @@ def test_a_copy_above_is_that_of_the_folder_with_the_same_bytes(tmp_path: Path) 
     [
         ({"joint_names": ["a", "wheel_L", "b", "wheel_R"]}, "wheel_L is a wheel"),
         ({"joint_names": ["a"]}, "joint_names has no names for two legs"),
-        ({"loop_frequency": "fast"}, "loop_frequency is 'fast', expected a number"),
+        ({"loop_frequency": "fast"}, 'loop_frequency is "fast", expected a number'),
         (
             {"size": {"obs_history_length": 0.5, "commands_size": 3}},
             "obs_history_length is 0.5, expected a whole number",
         ),
         ({"imu_orientation_offset": {"roll": 0.1}}, "imu_orientation_offset turns the IMU"),
         ({"gait": {"frequencies": 0.0, "swing_height": 0.1}}, "gait.frequencies is 0, expected more than 0"),
-        ({"control": []}, "control.stiffness is None, expected a number"),
+        ({"control": []}, "control.stiffness is null, expected a number"),
     ],
 )
 def test_settings_that_say_something_else_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -86,12 +86,13 @@ def _unify(one: fx.GraphModule, other: fx.GraphModule) -> None:
         raise ForeignPolicyError("the program does something else for another number of rows")
     rows: list[fx.Node] = []
 
-    def size(factor: int) -> Any:
+    def size() -> fx.Node:
+        """The number of rows, of the observation."""
         if not rows:
-            observation = next(node for node in nodes if node.op == "placeholder")
-            with one.graph.inserting_after([node for node in nodes if node.op == "placeholder"][-1]):
-                rows.append(one.graph.call_function(_aten.sym_size.int, (observation, 0)))
-        return rows[0] if factor == 1 else None
+            inputs = [node for node in nodes if node.op == "placeholder"]
+            with one.graph.inserting_after(inputs[-1]):
+                rows.append(one.graph.call_function(_aten.sym_size.int, (inputs[0], 0)))
+        return rows[0]
 
     def unified(mine: Any, theirs: Any) -> Any:
         if isinstance(mine, list | tuple):
@@ -100,11 +101,9 @@ def _unify(one: fx.GraphModule, other: fx.GraphModule) -> None:
             return type(mine)(unified(a, b) for a, b in zip(mine, theirs, strict=True))  # pyright: ignore
         if isinstance(mine, fx.Node) or mine == theirs or (mine != mine and theirs != theirs):
             return mine
-        whole = isinstance(mine, int) and isinstance(theirs, int) and mine * ROWS[1] == theirs * ROWS[0]
-        found = size(mine // ROWS[0]) if whole else None
-        if found is None:
-            raise ForeignPolicyError(f"a value is {mine} for {ROWS[0]} rows and {theirs} for {ROWS[1]}")
-        return found
+        if (mine, theirs) == ROWS:
+            return size()
+        raise ForeignPolicyError(f"a value is {mine} for {ROWS[0]} rows and {theirs} for {ROWS[1]}")
 
     for node, twin in zip(nodes, others, strict=True):
         if node.op == "get_attr":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.readers.values import number
 from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.files import read_bounded
 from physai.sdk.base.formats.yaml_file import read_yaml
@@ -131,10 +132,10 @@ class _Settings:
         Raises:
             ForeignPolicyError: there is none.
         """
-        value = self.value(*path)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ForeignPolicyError(f"{self.file}: {'.'.join(path)} is {value!r}, expected a number")
-        return float(value)
+        found = number(self.value(*path), f"{self.file}: {'.'.join(path)}")
+        if not math.isfinite(found):
+            raise ForeignPolicyError(f"{self.file}: {'.'.join(path)} is {found}, expected a finite number")
+        return found
 
     def whole(self, *path: str) -> int:
         """A whole number of at least 1."""
