@@ -4,6 +4,7 @@ Every rank has worlds of its own and the same weights. The processes are started
 (`physai.train.runners.launch`) or by torchrun, which set the environment variables that `joined` reads.
 """
 
+import importlib
 import io
 import os
 from collections.abc import Callable, Generator, Sequence
@@ -52,6 +53,7 @@ class Ranks:
         """One of `size` processes, by default a process alone; `local_rank` is its number on its computer."""
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self._group: Any = None
+        self._others: list[Ranks] = []
 
     @property
     def leads(self) -> bool:
@@ -68,6 +70,7 @@ class Ranks:
         other = Ranks(self.rank, self.size, self.local_rank)
         if self.size > 1:
             other._group = self._exchange(dist.new_group)
+            self._others.append(other)
         return other
 
     def device(self, chosen: str) -> str:
@@ -150,6 +153,11 @@ class Ranks:
         given = [_packed(state) for state in states] if self.leads else None
         self._exchange(dist.scatter_object_list, received, given, src=0, group=self._group)
         return _unpacked(received[0])
+
+    def _end(self) -> None:
+        for other in self._others:
+            other._group = None
+        dist.destroy_process_group()
 
     def _exchange(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         # torch raises plain RuntimeErrors when a connection breaks.
@@ -234,6 +242,9 @@ def joined() -> Generator[Ranks]:
     if PARENT in os.environ and not die_with_parent(_number(PARENT, MAX_PROCESS)):
         raise RanksError("the process that started the ranks has ended; start again")
     ranks = Ranks(values["RANK"], values["WORLD_SIZE"], values["LOCAL_RANK"])
+    # Its functions have the group of the moment as a default, so an import that comes later keeps the group alive. A
+    # group's threads that outlive it abort the process when they wait for an interpreter that has ended.
+    importlib.import_module("torch.distributed.nn")
     # NCCL connects at the first exchange of tensors on a GPU, so a run on CPUs never does.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     store = os.environ.get(STORE)
@@ -242,4 +253,4 @@ def joined() -> Generator[Ranks]:
     ranks._exchange(dist.init_process_group, backend, **options)  # pyright: ignore[reportPrivateUsage]
     yield ranks
     # Not after an error: the other ranks would have to take part.
-    dist.destroy_process_group()
+    ranks._end()  # pyright: ignore[reportPrivateUsage]
