@@ -59,6 +59,7 @@ def run(
     ] = True,
     watchdog: Annotated[bool, Option(help="no second process that stops the robot if this one hangs")] = True,
     unsafe_no_verdict: bool = False,
+    shadow: Annotated[str | Path | None, Option(metavar="BUNDLE")] = None,
     realtime: Annotated[Realtime | None, Option(flatten=True)] = None,
     telemetry: Annotated[RunTelemetry | None, Option(flatten=True)] = None,
     say: Callable[[str], None] = print,
@@ -85,6 +86,7 @@ def run(
         hot_swap: switch to a policy that is activated during the run; latency evidence is for one policy.
         watchdog: start a second process that brakes the robot if this one hangs or dies.
         unsafe_no_verdict: run a policy without a valid verdict.
+        shadow: bundle of a second policy, which computes on the same samples and commands nothing.
         realtime: priority, core and memory lock of the loop.
         telemetry: metrics, recordings and tick times; None for recordings of 30 s in the tree.
         say: prints a message; called from a separate thread.
@@ -122,6 +124,7 @@ def run(
         # Latency evidence is for one policy, so it must not change during the run.
         hot_swap=hot_swap and latency is None,
         watchdog=watchdog,
+        shadow=None if shadow is None else Path(shadow),
     )
     recorded = make_telemetry(outputs, robot.path)
     opened = open_transport(transport, transport_options or {}) if isinstance(transport, str) else transport

@@ -1,4 +1,4 @@
-"""`physai robot command`: send a command to the runtime of this robot."""
+"""`physai robot command` and `physai robot shadow`: requests to the runtime of this robot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from physai.deploy_jetson.runtime.commands.requests import CONFIRM_S, tell_runtime
+from physai.deploy_jetson.runtime.commands.requests import CONFIRM_S, ask_for_shadow, tell_runtime
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.verb import AsJson, verb
 
@@ -37,6 +37,14 @@ def command_verb(call: Callable[..., dict[str, Any]], *, word: str, as_json: AsJ
         for key, value in _rows(answer):
             print(f"{key:24} {printable(value)}")
     return 0 if stopped else 1
+
+
+@verb(ask_for_shadow, summary="let a second policy compute on this robot's samples and command nothing")
+def shadow_verb(call: Callable[..., dict[str, Any]], *, as_json: AsJson = False) -> int:
+    """Start or end a shadow."""
+    answer = call()
+    print(json.dumps(answer, indent=2) if as_json else printable(str(answer["shadow"])))
+    return 0
 
 
 def _rows(answer: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.deploy_jetson.cli.command import command_verb
+from physai.deploy_jetson.cli.command import command_verb, shadow_verb
 from physai.deploy_jetson.cli.measure import measure_verb
 from physai.deploy_jetson.cli.run import run_verb
 from physai.deploy_jetson.cli.top import top_verb
@@ -265,6 +265,7 @@ command = noun(
         "receive": _receive,
         "run": run_verb,
         "command": command_verb,
+        "shadow": shadow_verb,
         "top": top_verb,
         "measure": measure_verb,
     },

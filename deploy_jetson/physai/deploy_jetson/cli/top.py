@@ -129,9 +129,29 @@ def page(status: Mapping[str, Any], rate_hz: float | None) -> str:
     if recorder:
         state = recorder["problem"] or f"{recorder['files']} written, last {recorder['last'] or 'none'}"
         lines.append(printable(f"recorder: {recorder['seconds']:g} s; {state}"))
+    shadow = status.get("shadow")
+    if shadow:
+        lines += _shadow(shadow)
     if "metrics" in status:
         lines.append(printable(f"metrics: {status['metrics']}"))
     return "\n".join(lines)
+
+
+def _shadow(shadow: Mapping[str, Any]) -> list[str]:
+    """Describe the second policy, which commands nothing."""
+    version = f" version {shadow['version']}" if "version" in shadow else ""
+    text = f"shadow:{version} {shadow['state']}"
+    if "ticks" in shadow:
+        text += (
+            f"; {shadow['ticks']} ticks, {shadow['starts']} starts, {shadow['late']} late, {shadow['stops']} stops, "
+            f"{sum(shadow['interventions'].values())} interventions"
+        )
+    lines = [printable(text + (f", dropped {shadow['dropped']} times" if shadow["dropped"] else ""))]
+    if shadow["problem"]:
+        lines.append(printable(f"shadow: {shadow['problem']}"))
+    most = sorted(shadow.get("divergence", ()), key=lambda one: -one["greatest"])[:3]
+    words = "shadow: {joint} {output} differs by {rms:.3g} rms, {greatest:.3g} at most"
+    return lines + [printable(words.format(**joint)) for joint in most]
 
 
 def _title(status: Mapping[str, Any]) -> str:

@@ -45,6 +45,8 @@ class RunOptions:
     """Whether to switch to a policy that is activated during the run."""
     watchdog: bool = True
     """Whether a second process brakes the robot if this one hangs or dies, if the transport supports it."""
+    shadow: Path | None = None
+    """Bundle that computes on the same samples and commands nothing; None for none."""
     names: OptionNames = OptionNames()
 
 

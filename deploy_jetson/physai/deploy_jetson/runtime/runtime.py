@@ -27,7 +27,8 @@ from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
 from physai.deploy_jetson.runtime.stop.stop_records import StopRecords
 from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
-from physai.deploy_jetson.runtime.watchdog.client import Watchdog
+from physai.deploy_jetson.runtime.watchdog.client import Watchdog, open_watchdog
+from physai.deploy_jetson.shadow.shadow_runs import Shadows
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
@@ -41,7 +42,6 @@ from physai.sdk.transport.protocol import (
     SharesStops,
     SupportsAddresses,
     SupportsDiagnostics,
-    SupportsWatchdog,
     Transport,
     TransportError,
 )
@@ -85,6 +85,7 @@ class Runtime:
         self._watchdog: Watchdog | None = None
         self._exclusive = transport if isinstance(transport, Exclusive) else None
         self._keeper: LeaseKeeper | None = None
+        self._shadows: Shadows | None = None
         self._stops: StopKeeper | None = None
         self._standstill: StandstillWatch | None = None
         self._manager = ServiceManager()
@@ -146,7 +147,12 @@ class Runtime:
         # Before the health counters are replaced: raises if another runtime uses this tree.
         path = health_path(self.options.root).with_name(CONTROL_FILE)
         self._control = ControlSocket(
-            path, self.commands, self.status, record=self.telemetry.record, settled=self.stop_settled
+            path,
+            self.commands,
+            self.status,
+            record=self.telemetry.record,
+            shadow=lambda what: {} if self._shadows is None else self._shadows.ask(what),
+            settled=self.stop_settled,
         )
         policy = candidate.load(contract)
         health = self._open_health(candidate)
@@ -154,7 +160,7 @@ class Runtime:
         sources = Sources(about=self._about, status=self.status, say=self._say)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
         # After the transport, whose descriptors it shares.
-        self._watchdog = self._open_watchdog(contract)
+        self._watchdog = open_watchdog(contract, self.transport, self.options, self._say)
         self._tick = Tick(
             contract,
             self.transport,
@@ -163,6 +169,8 @@ class Runtime:
             watchdog=self._watchdog,
             lost=(lambda: "") if self._exclusive is None else self._exclusive.lost,
         )
+        self._shadows = Shadows(self.telemetry, contract, self.options, self.transport.name, self._say)
+        self._shadows.active = lambda: candidate if self._loop is None else self._loop.loaded.candidate
         if self.options.hot_swap:
             self._swapper = self._open_swapper(contract, candidate)
         self._loop = Loop(
@@ -174,7 +182,7 @@ class Runtime:
             swapper=self._swapper,
             heartbeat_s=self.options.heartbeat_s,
             watchdog=self._watchdog,
-            progress=self._manager.progress,
+            progress=self._shadows.after(self._manager.progress),
         )
         self._stops = self._open_stops()
         self._standstill = StandstillWatch(contract, self._tick, self.transport, self.commands)
@@ -255,20 +263,13 @@ class Runtime:
             self._swapper.start()
         for warning in acquire(self.options.realtime):
             self._say(f"warning: {warning}")
+        if self._shadows is not None:
+            self._shadows.begin()
         self._manager.ready()
 
     def _open_health(self, candidate: Candidate) -> RuntimeHealth:
         path = health_path(self.options.root)
         return RuntimeHealth(path, bundle_sha256=candidate.bundle_sha256, now_ns=time.monotonic_ns())
-
-    def _open_watchdog(self, contract: PolicyContract) -> Watchdog | None:
-        if not self.options.watchdog:
-            self._say("warning: no watchdog: if this process hangs or dies, nothing stops the robot")
-        elif not isinstance(self.transport, SupportsWatchdog):
-            self._say(f"no watchdog: only this process reaches a robot through the transport {self.transport.name}")
-        else:
-            return Watchdog(contract, self.transport, self.options.realtime)
-        return None
 
     def status(self) -> dict[str, Any]:
         """Return the status for the control socket, as plain data."""
@@ -293,6 +294,7 @@ class Runtime:
             **vars(loop.counts),
             "stages_us": stages_us(self.telemetry.meter),
             **self.telemetry.status(),
+            "shadow": {} if self._shadows is None else self._shadows.status(),
         }
 
     def _confirmed(self, tick: Tick, loop: Loop) -> bool:
@@ -366,6 +368,8 @@ class Runtime:
             # Killed, because it may wait for a policy that hangs.
             self._scout.kill()
             self._scout.wait()
+        if self._shadows is not None:
+            self._shadows.close()
         if self._loop is not None:
             self._loop.loaded.health.close()
         # After the loop has ended, so that the last recording has every tick.

@@ -97,6 +97,11 @@ class Telemetry:
         self._ring = TickRing(RING_TICKS) if self._recorder is None else self._recorder.ring
         return self._ring
 
+    @property
+    def recorder(self) -> FlightRecorder | None:
+        """The flight recorder, after `configure`; None without one."""
+        return self._recorder
+
     def _open_recorder(self, options: FlightOptions, contract: PolicyContract, sample: Sample) -> FlightRecorder | None:
         """Open the flight recorder; a failure is a warning, as the robot can be driven without it."""
         try:

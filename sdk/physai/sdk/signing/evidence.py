@@ -16,7 +16,7 @@ from physai.sdk.signing.ed25519 import PublicKey, SigningKey
 
 EVIDENCE_PREDICATE = "urn:physai:evidence:1"
 
-EvidenceFile = Literal["twin", "latency"]
+EvidenceFile = Literal["twin", "latency", "shadow"]
 
 
 def _statement(what: EvidenceFile, sha256: str) -> bytes:

@@ -1,8 +1,8 @@
 """Control sockets on which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
 
-One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
-if its sender has an address. What makes the robot safer has a second socket and thread of its own (`stop_path`), so
-that it waits for nothing else.
+One datagram is one request: a word of `Command`, `heartbeat`, `status`, `record`, or `shadow` and a path. Each is
+answered by one JSON object if its sender has an address. What makes the robot safer has a second socket and thread of
+its own (`stop_path`), so that it waits for nothing else.
 
 Ages of requests count by the monotonic clock of this process, from the last moment at which nothing waited in the
 socket: the sender's clock may be wrong, and the wall clock may be set.
@@ -25,9 +25,9 @@ from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, C
 from physai.sdk.base.errors import PhysaiError, unknown_name
 
 CONTROL_FILE = "control"
-MAX_REQUEST_BYTES = 256
+MAX_REQUEST_BYTES = 1 << 13
 MAX_ANSWER_BYTES = 1 << 16
-HEARTBEAT, STATUS, RECORD = "heartbeat", "status", "record"
+HEARTBEAT, STATUS, RECORD, SHADOW = "heartbeat", "status", "record", "shadow"
 
 # Longest time in which a reset or a start is answered [s]: the longest control period is 1 s.
 ANSWER_S = 2.0
@@ -72,6 +72,7 @@ class ControlSocket:
         status: Callable[[], dict[str, Any]],
         *,
         record: Callable[[], str] = lambda: "there is no flight recorder",
+        shadow: Callable[[str], dict[str, Any]] = lambda what: {},
         settled: Callable[[int], str | None] = lambda number: "",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -82,6 +83,7 @@ class ControlSocket:
             commands: receives the requests.
             status: returns the status.
             record: requests a flight recording; returns where it is written.
+            shadow: starts the shadow of a bundle, or ends it; see `Shadows.ask`.
             settled: returns whether the stop of a number is durable, see `StopKeeper.settled`.
             clock_ns: CLOCK_MONOTONIC [ns].
 
@@ -89,6 +91,7 @@ class ControlSocket:
             ControlError: they cannot be created, or another runtime listens there.
         """
         self._commands, self._status, self._record, self._settled = commands, status, record, settled
+        self._shadow = shadow
         self._clock_ns = clock_ns
         self._channels = [_Channel(path, self._answer, clock_ns)]
         try:
@@ -118,7 +121,9 @@ class ControlSocket:
             self._commands.heartbeat_ns = self._clock_ns() - age_ns
             return {}
         if word in (STATUS, RECORD):
-            return self._told_of(word)
+            return self._told_of(word, "")
+        if word.startswith(f"{SHADOW} "):
+            return self._told_of(SHADOW, word.partition(" ")[2])
         if word not in tuple(Command):
             return {"error": str(unknown_name("request", word, (*Command, HEARTBEAT, STATUS, RECORD)))}
         # A stop is obeyed however old it is. What makes the robot less safe is refused, because its sender may have
@@ -162,9 +167,13 @@ class ControlSocket:
 
         return pending
 
-    def _told_of(self, word: str) -> dict[str, Any]:
+    def _told_of(self, word: str, rest: str) -> dict[str, Any]:
         try:
+            if word == SHADOW:
+                return self._shadow(rest)
             return self._status() if word == STATUS else {"record": self._record()}
+        except PhysaiError as error:
+            return {"error": f"{word}: {error}"}
         except Exception as error:
             # Whatever fails in them, the thread has to take the next stop.
             return {"error": f"{word}: {type(error).__name__}: {error}"}
@@ -220,7 +229,7 @@ class _Channel:
             # Without memory, say. The next request may be a stop, so this goes on.
             self._ended.wait(_POLL_S)
             return False
-        word = data.decode("ascii", "replace").strip()
+        word = data.decode("utf-8", "replace").strip()
         if word not in _URGENT and self._floods(sender):
             return True
         answer = self._answer(word, self._clock_ns() - self._empty_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from physai.deploy_jetson.update.robot_tree import TreeOption, tree_of
@@ -28,6 +29,33 @@ Word = Literal[
     "heartbeat",
     "shutdown",
 ]
+
+
+def ask_for_shadow(
+    bundle: Annotated[str | Path, Option(metavar="BUNDLE|off")],
+    *,
+    tree: TreeOption = None,
+) -> dict[str, Any]:
+    """Let a second policy compute on the samples of the robot while the first one drives, or end that.
+
+    Args:
+        bundle: signed bundle for this robot, with or without a verdict; it takes the place of a shadow that runs. `off`
+            ends the shadow.
+        tree: the robot's tree.
+
+    Returns:
+        The runtime's answer; whether the bundle is accepted stands in its status.
+
+    Raises:
+        ControlError: no runtime listens, there is no such bundle, or the runtime has no flight recorder.
+    """
+    from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, SHADOW, tell
+    from physai.deploy_jetson.update.slots.health import health_path
+
+    path = health_path(tree_of(tree).existing()).with_name(CONTROL_FILE)
+    # The runtime has another working folder.
+    what = bundle if bundle == "off" else Path(bundle).absolute()
+    return tell(path, f"{SHADOW} {what}")
 
 
 def tell_runtime(

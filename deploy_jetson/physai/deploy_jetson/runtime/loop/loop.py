@@ -6,9 +6,10 @@ import numpy as np
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, RequestTicket
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
+from physai.deploy_jetson.runtime.loop.clocks import Clocks
 from physai.deploy_jetson.runtime.loop.loop_result import Counts, LoopEnd
 from physai.deploy_jetson.runtime.loop.rise_cause import cause
-from physai.deploy_jetson.runtime.loop.tick import Clocks, Tick
+from physai.deploy_jetson.runtime.loop.tick import Tick
 from physai.deploy_jetson.runtime.system.realtime import undisturbed
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog

@@ -3,9 +3,8 @@
 Whatever fails on the way, what is sent has passed the guard after the failure.
 """
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,14 +13,13 @@ from physai.deploy_jetson.runtime.io.dry_run import DryRunPolicy, NullTransport
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.robot_check import contradiction, misplaced, moving
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
+from physai.deploy_jetson.runtime.loop.clocks import Clocks
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, RuntimeFault, describe
 from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NO_REQUEST, NOTHING, Guard, GuardResult, GuardState, Request, RequestAnswer
 from physai.sdk.transport.protocol import Array, Transport
-
-Clock = Callable[[], int]
 
 # Attempts per period to decide and send in time; nothing is sent if all of them are late.
 DECISIONS = 3
@@ -30,18 +28,6 @@ DECISIONS = 3
 _TRANSPORT_FAILED, _INFERENCE_FAILED = int(RuntimeFault.TRANSPORT_FAILED), int(RuntimeFault.INFERENCE_FAILED)
 _NOT_SENT, _GUARD_FAILED = int(RuntimeFault.NOT_SENT), int(RuntimeFault.GUARD_FAILED)
 _WATCHDOG, _LEASE_LOST = int(RuntimeFault.WATCHDOG), int(RuntimeFault.LEASE_LOST)
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """The clocks of a tick."""
-
-    now_ns: Clock = time.monotonic_ns
-    """CLOCK_MONOTONIC [ns]."""
-    wall_ns: Clock = time.time_ns
-    """CLOCK_REALTIME, the clock of sensor stamps [ns]."""
-    asleep_ns: Clock = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-    """Time for which the computer was suspended, which CLOCK_MONOTONIC leaves out, to within a preemption [ns]."""
 
 
 class Tick:
@@ -105,10 +91,10 @@ class Tick:
         self.policy = policy
         self._robot_joints = contract.robot.joints
         # A second tick with its own guard and record, for warm-ups; None in that tick itself.
-        self._shadow: Tick | None = None
+        self._dry: Tick | None = None
         if isinstance(policy, BoundPolicy):
             null, dry_run = NullTransport(transport.sample()), DryRunPolicy(policy)
-            self._shadow = Tick(contract, null, dry_run, TickRing(1), clocks=clocks)
+            self._dry = Tick(contract, null, dry_run, TickRing(1), clocks=clocks)
         # Whether the policy's memory begins with the next call.
         self._begins = False
         self._transport = transport
@@ -131,8 +117,8 @@ class Tick:
         if isinstance(self.policy, BoundPolicy):
             policy.take_over(self.policy)
         self._bind(policy)
-        if self._shadow is not None:
-            self._shadow._bind(DryRunPolicy(policy))
+        if self._dry is not None:
+            self._dry._bind(DryRunPolicy(policy))
 
     def _bind(self, policy: BoundPolicy | DryRunPolicy) -> None:
         self.senses.bind(policy.inputs)
@@ -140,14 +126,14 @@ class Tick:
 
     def warm_up(self) -> None:
         """Warm the caches before a tick, without any effect; see `physai.deploy_jetson.runtime.io.dry_run`."""
-        shadow = self._shadow
-        if shadow is not None:
+        dry = self._dry
+        if dry is not None:
             # From the same state as the real guard, so that the same branches run.
-            shadow.guard.resume_from(self.guard.last, self.guard.step)
-            shadow.run(0, self._now())
-            # The shadow's guard has stopped; it has to take the branches of a normal tick again.
-            if shadow.state:
-                shadow.reset()
+            dry.guard.resume_from(self.guard.last, self.guard.step)
+            dry.run(0, self._now())
+            # Its guard has stopped; it has to take the branches of a normal tick again.
+            if dry.state:
+                dry.reset()
 
     def activate(self) -> None:
         """Start in STANDSTILL with all memory cleared, to drive a robot."""
@@ -157,10 +143,21 @@ class Tick:
         self.state, self.stopped, self.read_back = int(GuardState.STANDSTILL), False, self.guard.read_back
 
     def reset(self) -> None:
-        """Start in RUN with all memory cleared; only for warm-ups, which send nothing."""
+        """Start in RUN with all memory cleared; only for ticks that send nothing."""
         self.guard.reset()
         self.policy.reset()
         self._unsent = False
+
+    def resume(self, last: Array, step: Array) -> None:
+        """Start in RUN from the commands that another policy sent; only for ticks that send nothing.
+
+        Args:
+            last: sent last, shape (A,).
+            step: its change from the one before, shape (A,).
+        """
+        self.reset()
+        self.guard.resume_from(last, step)
+        self._begins = True
 
     def obstacle(self) -> str:
         """Describe what the newest sample lacks for a first command; empty if nothing."""

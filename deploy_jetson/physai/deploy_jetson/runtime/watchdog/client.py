@@ -4,15 +4,17 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
 
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S, WatchdogPlan
 from physai.deploy_jetson.runtime.watchdog.shared import Array, SharedMemory, Word, allocate
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.transport.protocol import SupportsWatchdog
+from physai.sdk.transport.protocol import SupportsWatchdog, Transport
 
 # Time between attempts to restart the process [s].
 RESTART_S = 2.0
@@ -181,3 +183,16 @@ class Watchdog:
         # It has ended, which `problem` reports.
         with suppress(OSError):
             os.write(self._pipe, word)
+
+
+def open_watchdog(
+    contract: PolicyContract, transport: Transport, options: RunOptions, say: Callable[[str], None]
+) -> Watchdog | None:
+    """Start the watchdog of a run; says why and returns None if there is to be none, or there cannot be one."""
+    if not options.watchdog:
+        say("warning: no watchdog: if this process hangs or dies, nothing stops the robot")
+    elif not isinstance(transport, SupportsWatchdog):
+        say(f"no watchdog: only this process reaches a robot through the transport {transport.name}")
+    else:
+        return Watchdog(contract, transport, options.realtime)
+    return None

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from physai.deploy_jetson.shadow.shadow_memory import ShadowMemory
 from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, RowLayout
 from physai.deploy_jetson.ticks.reasons import describe
 from physai.sdk.base.errors import PhysaiError
@@ -61,13 +62,40 @@ TICK: Schema = (
     ),
 )
 
+# What a shadow would have commanded, and one of its ticks.
+SHADOW_TOPIC = "/physai/shadow/"
+SHADOW_TICK_TOPIC = "/physai/shadow_tick"
+SHADOW_TICK: Schema = (
+    "physai.ShadowTick",
+    channels.record(
+        timestamp=channels.TIME,
+        tick=channels.INTEGER,
+        state=channels.TEXT,
+        reasons=channels.TEXT,
+        intervened=_FLAG,
+        compute_s=channels.NUMBER,
+    ),
+)
 
 # Field of a joint state by sensor.
 _JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
 
 
+@dataclass(frozen=True)
+class FlightShadow:
+    """Answers of a shadow to the rows of the recording."""
+
+    memory: ShadowMemory
+    contract: PolicyContract
+
+
 def flight_file(
-    contract: PolicyContract, flight: Flight, *, wall_minus_monotonic_ns: int, origin: Mapping[str, str]
+    contract: PolicyContract,
+    flight: Flight,
+    *,
+    wall_minus_monotonic_ns: int,
+    origin: Mapping[str, str],
+    shadow: FlightShadow | None = None,
 ) -> bytes:
     """Return the bytes of the file.
 
@@ -76,6 +104,7 @@ def flight_file(
         flight: the ticks.
         wall_minus_monotonic_ns: CLOCK_REALTIME - CLOCK_MONOTONIC [ns].
         origin: metadata on cause and origin of the recording.
+        shadow: policy that computed on the same samples; None without one.
     """
     stream = BytesIO()
     writer = ChannelWriter(stream)
@@ -88,8 +117,40 @@ def flight_file(
     recording = _RecordingWriter(writer, contract, wall_minus_monotonic_ns, seen)
     for tick, row in zip(flight.ticks, flight.rows, strict=True):
         recording.add(tick, row)
+    if shadow is not None:
+        _add_shadow(writer, contract, flight, shadow, wall_minus_monotonic_ns)
     writer.finish()
     return stream.getvalue()
+
+
+def _add_shadow(
+    writer: ChannelWriter, contract: PolicyContract, flight: Flight, shadow: FlightShadow, offset_ns: int
+) -> None:
+    """Write what the shadow would have commanded, stamped with the due time of each tick."""
+    answers = shadow.memory.between(flight.first, flight.first + len(flight.ticks))
+    deadline_ns = round(contract.timing.deadline_s * channels.NANOSECONDS)
+    for tick, answered, record, targets in zip(
+        flight.ticks, answers.answered, answers.records, answers.targets, strict=True
+    ):
+        if not answered:
+            continue
+        due_ns = int(tick["deadline_ns"]) - deadline_ns + offset_ns
+        start = 0
+        for term in shadow.contract.action.terms:
+            values = targets[start : start + len(term.joints)]
+            start += len(term.joints)
+            kind = "position" if term.target_name == "joint_pos_target" else "effort"
+            message = joint_state(due_ns, term.joints, **{kind: values})
+            writer.add(SHADOW_TOPIC + term.target_name, channels.JOINT_STATE, due_ns, message)
+        message = {
+            "timestamp": stamp(due_ns),
+            "tick": int(tick["tick"]),
+            "state": GuardState(int(record["state"])).name,
+            "reasons": describe(int(record["reasons"])),
+            "intervened": bool(record["intervened"]),
+            "compute_s": 1e-9 * int(record["compute_ns"]),
+        }
+        writer.add(SHADOW_TICK_TOPIC, SHADOW_TICK, due_ns, message)
 
 
 class _RecordingWriter:

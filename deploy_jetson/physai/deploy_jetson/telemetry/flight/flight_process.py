@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder, file_name, flight_file
+from physai.deploy_jetson.shadow.shadow_memory import ShadowMemory
+from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder, FlightShadow, file_name, flight_file
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightView
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.io import parse_contract
 
-MAX_MESSAGE_BYTES = 1 << 16
+MAX_MESSAGE_BYTES = 1 << 20
 NICENESS = 10
 
 GONE = "the runtime died"
@@ -44,6 +45,8 @@ class Recorder:
 
     def __init__(self, view: FlightView, folder: FlightFolder, settings: Mapping[str, Any]) -> None:
         self._view, self._folder = view, folder
+        self._capacity = int(settings["capacity"])
+        self._shadow: FlightShadow | None = None
         self._contract = parse_contract(settings["contract"], source="the runtime")
         self._origin: dict[str, str] = dict(settings["origin"])
         period_s = self._contract.timing.control_dt
@@ -55,6 +58,16 @@ class Recorder:
     def wait_s(self) -> float | None:
         """Time until the open recording is due [s]; None without one."""
         return None if self._open is None else max(0.0, self._open.again_s - time.monotonic())
+
+    def add_shadow(self, descriptor: int, contract: str) -> None:
+        """Write the answers of this shadow into later recordings.
+
+        Args:
+            descriptor: of its memory.
+            contract: of the shadow, JSON.
+        """
+        of = parse_contract(contract, source="the shadow")
+        self._shadow = FlightShadow(ShadowMemory(descriptor, of, self._capacity, writes=False), of)
 
     def set_origin(self, origin: Mapping[str, str]) -> None:
         """Set the origin metadata of later recordings."""
@@ -89,6 +102,7 @@ class Recorder:
                 # Read when the file is written, because the wall clock may be set during a run.
                 wall_minus_monotonic_ns=time.time_ns() - time.monotonic_ns(),
                 origin={**self._origin, "causes": "; ".join(opened.causes)},
+                shadow=self._shadow,
             )
             path = self._folder.store(opened.name, data)
         except (FlightError, OSError, ImportError) as error:
@@ -104,12 +118,17 @@ def serve(connection: socket.socket, recorder: Recorder) -> None:
         if not ready:
             _notify(connection, recorder.finish())
             continue
+        descriptors: list[int] = []
         try:
-            data = connection.recv(MAX_MESSAGE_BYTES)
+            data, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 1)
         except OSError:
             data = b""
         # An empty message means that the runtime's end was closed without a word: it was killed, or has crashed.
         message: dict[str, Any] = json.loads(data) if data else {"cause": GONE, "end": True}
+        if "shadow" in message and descriptors:
+            recorder.add_shadow(descriptors[0], message["shadow"])
+        for descriptor in descriptors:
+            os.close(descriptor)
         if "origin" in message:
             recorder.set_origin(message["origin"])
         if "cause" in message:

@@ -4,6 +4,7 @@ The loop writes one row per tick, in about 2 µs. The recorder process makes a f
 the loop's process has died.
 """
 
+import fcntl
 import mmap
 import os
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ MAX_BYTES = 256 << 20
 
 # Bytes before the first row; the first eight count the rows.
 _HEAD = 64
+
+# No other size, and no other writer than the mappings that exist (F_SEAL_FUTURE_WRITE, which Python does not name).
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 0x0010
 
 # Numbers follow the record at a multiple of 8 bytes, so that numpy can view them in place.
 _ALIGNED = -(-RECORD.size // 8) * 8
@@ -73,11 +77,13 @@ class FlightRing(TickRing):
             OSError: the memory cannot be allocated.
         """
         layout = RowLayout.of(contract)
-        self.descriptor = os.memfd_create("physai-flight")
-        """File descriptor of the memory, for the recorder process; closed by `close`."""
+        self.descriptor = os.memfd_create("physai-flight", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        """File descriptor of the memory, for processes that read it; closed by `close`."""
         size = layout.memory_size(capacity)
         os.ftruncate(self.descriptor, size)
         shared = memoryview(mmap.mmap(self.descriptor, size))
+        # From now on no process can map it for writing, whatever it does with the descriptor.
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
         super().__init__(capacity, memory=shared[_HEAD:], width=layout.width)
         self._shared_count = np.ndarray((1,), np.int64, shared)
         self._rows = _rows(shared, layout, capacity)
@@ -101,6 +107,10 @@ class FlightRing(TickRing):
         # Shared last: the recorder process reads the rows below this count.
         self.count = self._shared_count[0] = self.count + 1
 
+    def share(self) -> int:
+        """Return a descriptor of the memory for another process, which the caller closes; it can only be read."""
+        return os.dup(self.descriptor)
+
     def close(self) -> None:
         """Close the descriptor; the mapping stays."""
         if self.descriptor >= 0:
@@ -115,6 +125,8 @@ class Flight:
     ticks: Ticks
     rows: Array
     """Values of each tick as in `RowLayout`, shape (ticks, numbers)."""
+    first: int = 0
+    """Number of the first row, counted from the start of the run."""
 
 
 class FlightView:
@@ -143,12 +155,16 @@ class FlightView:
     def last(self, most: int) -> Flight:
         """Return a copy of at most `most` last ticks."""
         end = self.count
-        first = max(0, end - min(most, self._capacity))
+        return self.between(end - most, end)
+
+    def between(self, first: int, end: int) -> Flight:
+        """Return a copy of ticks `first` to `end` (exclusive), without those overwritten in the meantime."""
+        first = max(0, first, end - self._capacity)
         slots = np.arange(first, end) % (self._capacity + 1)
         ticks, rows = self._ticks[slots], self._rows[slots]
         # Overwritten by the loop during the copy.
         lost = max(0, self.count - self._capacity - first)
-        return Flight(ticks[lost:], rows[lost:])
+        return Flight(ticks[lost:], rows[lost:], first + lost)
 
 
 def _rows(shared: memoryview, layout: RowLayout, capacity: int) -> Array:

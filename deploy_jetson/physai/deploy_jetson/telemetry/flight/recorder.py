@@ -105,8 +105,6 @@ class FlightRecorder:
         with theirs:
             # A session of its own, so that Ctrl-C at the terminal reaches the runtime only.
             process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.PIPE, start_new_session=True)
-        # The process has its own copy of the descriptor; the mapping stays.
-        self.ring.close()
         if process.stdin is not None:
             # Not on the command line, which every user of the machine can read and whose length is limited.
             process.stdin.write(json.dumps(settings).encode())
@@ -123,6 +121,19 @@ class FlightRecorder:
         if dict(origin) != self._origin:
             self._origin = dict(origin)
             self._send({"origin": self._origin})
+
+    def add_shadow(self, descriptor: int, contract: PolicyContract) -> None:
+        """Write the answers of a shadow into later recordings.
+
+        Args:
+            descriptor: of its memory, see `physai.deploy_jetson.shadow.shadow_memory`.
+            contract: of the shadow.
+        """
+        message = json.dumps({"shadow": canonical_json(contract).decode()}).encode()
+        try:
+            socket.send_fds(self._connection, [message], [descriptor], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError as error:
+            self.status.problem = f"the flight recorder does not answer: {error.strerror or error}"
 
     def read(self) -> list[str]:
         """Return messages on what the process has done since the last call."""
@@ -164,6 +175,7 @@ class FlightRecorder:
             self._process.wait()
         messages = self.read()
         self._connection.close()
+        self.ring.close()
         return messages
 
     def _send(self, message: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ A tree (default /var/lib/physai) belongs to the account that runs the robot:
     slots/a slots/b  bundle, engine, `installed`   state, state.copy   floor, trial, events (two equal copies)
     incoming         uploads, by SHA-256           current             link to the active slot
     lock                                           previous            link to the slot to roll back to, during a trial
+    robot.key        the robot's private key       shadow              evidence of shadows, signed with it
 
 The owner's files are in /etc/physai, which belongs to another account: an account that may flash a robot must not be
 able to change its trust file. With a tree at another path, they are in the tree unless a folder is given.
@@ -31,6 +32,8 @@ SLOTS_FOLDER = "slots"
 INCOMING = "incoming"
 MARKER_FILE = "installed"
 IDENTITY_FILE = "robot"
+ROBOT_KEY_FILE = "robot.key"
+SHADOW_FOLDER = "shadow"
 
 BUNDLE_FILE = "bundle.physai"
 """File name of the bundle in a slot."""
