@@ -73,6 +73,10 @@ ENTRIES = {
     "runtime": _entry(
         "duration of a tick compared with the bare graph, and missed deadlines", "benchmarks.robot.runtime"
     ),
+    "shadow": _entry(
+        "what a second policy that computes on the same samples costs a tick, and its bytes on the wire",
+        "benchmarks.robot.shadow",
+    ),
     "faults": _entry(
         "all sequences of events, random faults and hung policies: violated safety properties",
         "tests.harness.fault_injection.trial",

@@ -40,8 +40,13 @@ def _setup(
     as_json: AsJson = False,
 ) -> int:
     """Set the robot up."""
+    from physai.deploy_jetson.update.slots.layout import ROBOT_KEY_FILE
+    from physai.sdk.signing.ed25519 import public_path
+
     root = call(tree=_told(tree), requirements=required.requirements())
-    return _print({"root": str(root), "robot": robot}, f"{root} is ready for {robot}", as_json=as_json)
+    key = public_path(root / ROBOT_KEY_FILE)
+    text = f"{root} is ready for {robot}\nits key is {key}; its owner enrols it with `physai keys trust`"
+    return _print({"root": str(root), "robot": robot, "key": str(key)}, text, as_json=as_json)
 
 
 @verb(operate.install, summary="put a bundle into the idle slot and test it there")

@@ -17,18 +17,18 @@ from typing import Any
 from physai.deploy_jetson.runtime.system.realtime import Realtime, become_helper
 from physai.deploy_jetson.shadow import shadow_process
 from physai.deploy_jetson.shadow.shadow_memory import ShadowMemory, ShadowWord
-from physai.deploy_jetson.shadow.shadow_ticks import ShadowError
+from physai.deploy_jetson.shadow.shadow_ticks import DROP_PERIODS, ShadowError
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightRing
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 
-DROP_PERIODS = 3
-"""Control periods that a shadow may be behind before it is dropped."""
-
 RESTARTS = 3
-"""Times that a shadow which was dropped is started again."""
+"""Times that a shadow which has ended by itself is started again."""
+
+HANG_NS = 500_000_000
+"""Time for which a shadow may be dropped before its process is ended [ns]; a busy machine delays one by less."""
 
 # Wait before that [s].
 RESTART_S = 1.0
@@ -85,7 +85,9 @@ class Shadow:
         self._run: _Run | None = None
         self._lock = threading.Lock()
         self.dropped = 0
-        """Shadows that fell behind or died."""
+        """Times that a shadow fell behind or died."""
+        self._behind_ns = 0
+        self._said = False
         self.problem = ""
         """Why the last shadow ended; empty if none did, or if it was ended on request."""
         self._restarts = 0
@@ -100,7 +102,7 @@ class Shadow:
             raise ShadowError(f"{bundle}: no such bundle to run as a shadow")
         with self._lock:
             self._end()
-            self.problem, self._restarts = "", 0
+            self.problem, self._restarts, self._said = "", 0, False
             self._run = _Run(self, bundle.absolute())
 
     def off(self) -> bool:
@@ -111,13 +113,31 @@ class Shadow:
     close = off
 
     def check(self) -> None:
-        """Drop a shadow that has fallen behind; call after each tick."""
+        """Drop a shadow that has fallen behind, until it is back; call after each tick."""
         words = self._words
-        if words is not None and self.ring.count - words[_DONE] > DROP_PERIODS:
+        if words is None:
+            return
+        behind = self.ring.count - words[_DONE]
+        if behind > DROP_PERIODS:
+            self._drop(behind)
+        elif self._behind_ns:
+            self._behind_ns = 0
+
+    def _drop(self, behind: int) -> None:
+        now_ns = time.monotonic_ns()
+        if not self._behind_ns:
+            self._behind_ns = now_ns
+            self.dropped += 1
+            if not self._said:
+                self._said = True
+                self.outputs.say(
+                    f"warning: shadow: dropped, {behind} control periods behind; status counts further times"
+                )
+        elif now_ns - self._behind_ns > HANG_NS:
             self._words = None
             run = self._run
             if run is not None:
-                run.drop(self.ring.count - words[_DONE])
+                run.kill(behind)
 
     def status(self) -> dict[str, Any]:
         """Return the status for the control socket, as plain data; empty before the first shadow."""
@@ -126,12 +146,17 @@ class Shadow:
             return {}
         facts = {} if run is None else run.facts
         return {
-            "state": "off" if run is None else "runs" if run.ready else "starts",
+            "state": self._state(run),
             "problem": self.problem,
             "dropped": self.dropped,
             **{name: facts[name] for name in ("version", "bundle_sha256") if name in facts},
             **({} if run is None else run.evidence),
         }
+
+    def _state(self, run: "_Run | None") -> str:
+        if run is None:
+            return "off"
+        return "starts" if not run.ready else "dropped" if self._behind_ns else "runs"
 
     def _end(self) -> bool:
         run, self._run, self._words = self._run, None, None
@@ -143,7 +168,7 @@ class Shadow:
     def follows(self, run: "_Run", words: memoryview) -> None:
         """A shadow has begun to follow the rows."""
         if self._run is run:
-            self._words = words
+            self._behind_ns, self._words = 0, words
 
     def ended(self, run: "_Run", why: str) -> None:
         """A shadow's process has ended by itself or was dropped."""
@@ -151,7 +176,9 @@ class Shadow:
             if self._run is not run:
                 return
             self._words, self._run, self.problem = None, None, why
-            self.dropped += run.ready
+            # One that hung was counted when it was dropped.
+            self.dropped += run.ready and not self._behind_ns
+            self._behind_ns = 0
             # One that never followed the rows would fail again.
             again = run.ready and self._restarts < RESTARTS
             if again:
@@ -181,18 +208,11 @@ class _Run:
         self._thread = threading.Thread(target=self._serve, name="physai-shadow", daemon=True)
         self._thread.start()
 
-    def drop(self, behind: int) -> None:
-        """End a process that hangs or has died; from the loop's thread."""
-        process = self._process
-        if process is None:
-            return
-        code = process.poll()
-        self._why = (
-            f"it was dropped: {behind} control periods behind the policy that drives"
-            if code is None
-            else f"its process ended with status {code}"
-        )
-        process.kill()
+    def kill(self, behind: int) -> None:
+        """End a process that hangs; from the loop's thread."""
+        if self._process is not None:
+            self._why = f"its process hung, {behind} control periods behind, and was ended"
+            self._process.kill()
 
     def end(self) -> None:
         """End the process on request, after its last report."""

@@ -82,9 +82,8 @@ class ShadowMeter:
             self._compare(tick, row, answer)
 
     def lost(self, ticks: int) -> None:
-        """Count ticks that the shadow came too late to read."""
+        """Count ticks to which the shadow came too late."""
         self.unanswered += ticks
-        self._drove = False
 
     def _count(self, reasons: int) -> None:
         causes = [name for name, bit in BITS.items() if reasons & INTERVENTIONS & bit] or ["limited"]

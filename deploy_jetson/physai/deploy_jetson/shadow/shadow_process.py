@@ -22,7 +22,7 @@ from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.shadow.shadow_memory import ShadowMemory, ShadowWord, allocate
 from physai.deploy_jetson.shadow.shadow_meter import ShadowMeter
-from physai.deploy_jetson.shadow.shadow_ticks import ShadowTicks
+from physai.deploy_jetson.shadow.shadow_ticks import DROP_PERIODS, ShadowTicks
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightView
 from physai.deploy_jetson.update.agent.config import open_config
 from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem
@@ -135,11 +135,15 @@ class ShadowProcess:
             self._meter.lost(lost)
         row = end - len(flight.ticks)
         for tick, values in zip(flight.ticks, flight.rows, strict=True):
+            # A late row is computed as well, because the next answers rest on it.
             answer = self._ticks.run(tick, values)
-            if answer is not None:
-                self._memory.write(row, answer)
-            self._meter.add(tick, values, answer)
             row += 1
+            if self._view.count - row >= DROP_PERIODS and answer is not None:
+                self._meter.lost(1)
+            else:
+                if answer is not None:
+                    self._memory.write(row - 1, answer)
+                self._meter.add(tick, values, answer)
             # Counted last: whoever reads up to here finds the answers.
             self._memory.words[ShadowWord.DONE] = row
         self._row = end

@@ -22,6 +22,9 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array, empty_sample
 
+DROP_PERIODS = 3
+"""Control periods that a shadow may be behind; what it answers later is dropped."""
+
 PERIOD_TOLERANCE = 1e-6
 """Relative tolerance between the control periods of both policies."""
 

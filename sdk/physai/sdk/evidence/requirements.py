@@ -15,6 +15,7 @@ from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.origin import Accepted, Origin, OriginKind, is_unit_of, model_of
+from physai.sdk.evidence.shadow import ShadowRequirement
 from physai.sdk.evidence.verdict import Sha256, Verdict, VerdictOutcome
 
 FORMAT_VERSION = 1
@@ -73,6 +74,9 @@ class Requirements(Frozen):
     unsafe_no_verdict: bool = False
     """Whether `physai flash --unsafe-no-verdict` may bring a bundle without a verdict; `physai robot install` on the
     robot itself may in any case."""
+
+    shadow: Annotated[ShadowRequirement | None, Field(exclude_if=lambda shadow: shadow is None)] = None
+    """Shadow evidence that a bundle needs before its trial; None, and left out of the document, for none."""
 
     drive_after_boot: bool = False
     """Whether the runtime's service drives the robot when it starts; otherwise it waits for `physai robot command

@@ -4,6 +4,7 @@ The robot's own key signs it, so that a robot's owner can demand it before a tri
 robot that it names, and for no others.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -121,6 +122,47 @@ class ShadowEvidence(Frozen):
     def sha256(self) -> str:
         """SHA-256 of the canonical JSON without the signature."""
         return sha256_hex(canonical_json(self.model_copy(update={"signature": None})))
+
+
+class ShadowRequirement(Frozen):
+    """Shadow evidence that a robot's owner demands before a trial."""
+
+    ticks: Annotated[int, Field(ge=1, le=10**12)]
+    """Ticks in which both policies answered, over all runs."""
+    starts: Annotated[int, Field(ge=1, le=10**6)] = 1
+    """Times that the policy which drives took over, over all runs."""
+    command_share: _Share = 0.0
+    """Share of the range of commands that one run visited."""
+    stops: Ticks = 0
+    """Times that the guard may have taken the robot from the shadow, over all runs."""
+
+    def check(self, runs: Iterable[ShadowEvidence]) -> None:
+        """Check the evidence for one bundle on one robot.
+
+        Args:
+            runs: evidence whose signatures were checked; a run that is given twice counts once.
+
+        Raises:
+            ShadowEvidenceError: there is too little; names everything that is missing.
+        """
+        distinct: dict[str, ShadowEvidence] = {}
+        for run in runs:
+            known = distinct.get(run.run)
+            if known is None or run.ticks > known.ticks:
+                distinct[run.run] = run
+        given = list(distinct.values())
+        ticks, starts = sum(run.ticks for run in given), sum(run.starts for run in given)
+        share = max((run.command_share for run in given), default=0.0)
+        stops = sum(run.stops for run in given)
+        lacking = [f"{ticks} of {self.ticks} ticks"] * (ticks < self.ticks)
+        lacking += [f"{starts} of {self.starts} starts"] * (starts < self.starts)
+        lacking += [f"{share:.0%} of the commands, {self.command_share:.0%} needed"] * (share < self.command_share)
+        lacking += [f"{stops} stops by the guard, at most {self.stops} allowed"] * (stops > self.stops)
+        if lacking:
+            raise ShadowEvidenceError(
+                f"this robot asks for shadow evidence before a trial, there is {'; '.join(lacking)}: let the bundle "
+                "compute while the present policy drives, with `physai robot shadow BUNDLE`"
+            )
 
 
 _KIND = DocumentKind(

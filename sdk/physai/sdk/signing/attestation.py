@@ -27,9 +27,11 @@ from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.origin import RobotName
 from physai.sdk.evidence.verdict import Sha256, Utc, Verdict
 
-Role = Literal["owner", "publisher", "validator"]
-"""A publisher signs the contents of a bundle, a validator the verdict on it, an owner the robots' trust file."""
+Role = Literal["owner", "publisher", "validator", "robot"]
+"""A publisher signs the contents of a bundle, a validator the verdict on it, an owner the robots' trust file, a robot
+what it measured itself."""
 ROLES: tuple[Role, ...] = ("owner", "publisher", "validator")
+"""Roles of people, of whom a threshold must sign."""
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

@@ -1,4 +1,5 @@
-"""Signatures of evidence: a validator vouches for a twin that they fitted, or for tick times that they measured.
+"""Signatures of evidence: a validator vouches for a twin that they fitted or tick times that they measured, a robot for
+the shadows that it ran.
 
 The hash in a file protects from damage only: whoever edits the file computes the hash again. So evidence counts as from
 a robot only if a validator signed it where it was derived; without that its origin is unknown.
@@ -31,10 +32,10 @@ def _statement(what: EvidenceFile, sha256: str) -> bytes:
 
 
 def sign_evidence(key: SigningKey, what: EvidenceFile, sha256: str) -> EvidenceSignature:
-    """Sign evidence as a validator.
+    """Sign evidence.
 
     Args:
-        key: the validator's key.
+        key: a validator's key, or a robot's for `shadow`.
         what: kind of evidence.
         sha256: hash of all that the evidence states.
     """
@@ -42,17 +43,16 @@ def sign_evidence(key: SigningKey, what: EvidenceFile, sha256: str) -> EvidenceS
     return EvidenceSignature(key_id=signature.key_id, value=signature.value.hex())
 
 
-def is_vouched(
-    what: EvidenceFile, sha256: str, signature: EvidenceSignature | None, validators: Iterable[PublicKey]
-) -> bool:
-    """Return whether one of these validators signed evidence with this hash."""
+def is_vouched(what: EvidenceFile, sha256: str, signature: EvidenceSignature | None, keys: Iterable[PublicKey]) -> bool:
+    """Return whether one of these keys, of the role that signs such evidence, signed evidence with this hash."""
     if signature is None:
         return False
+    role = "robot" if what == "shadow" else "validator"
     payload, value = _statement(what, sha256), bytes.fromhex(signature.value)
     return any(
         is_signed_by(bytes.fromhex(key.public), value, payload)
-        for key in validators
-        if key.role == "validator" and key.key_id == signature.key_id
+        for key in keys
+        if key.role == role and key.key_id == signature.key_id
     )
 
 
@@ -74,8 +74,9 @@ def vouched_origin(
 
 def unsigned_remedy(what: EvidenceFile) -> str:
     """Return what to do about evidence that states a robot and is not signed by a known validator."""
-    how = {
+    how: dict[EvidenceFile, str] = {
         "twin": "calibrate it from its recordings with your validator's key (physai sim calibrate … --key FILE)",
         "latency": "sign what you measured yourself (physai keys ticks FILE)",
+        "shadow": "let the owner enrol the robot's key (physai keys trust robot.pub)",
     }
     return f"{how[what]}, or name the trust file with the key of who did (--trust FILE)"

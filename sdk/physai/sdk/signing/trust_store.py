@@ -71,9 +71,9 @@ class TrustStore(Frozen):
         return tuple(key for key in self.keys if key.role == role and self.revocation(key.key_id) is None)
 
     def threshold(self, role: Role) -> int:
-        """Number of keys of the role that must sign."""
+        """Number of keys of the role that must sign; each robot signs alone."""
         counts: dict[str, int] = self.thresholds.model_dump()
-        return counts[role]
+        return counts.get(role, 1)
 
     def with_key(self, key: PublicKey) -> Self:
         """Adds a trusted key; returns itself if the key is already trusted.

@@ -4,7 +4,8 @@ from datetime import datetime
 
 from physai.deploy_jetson.update.agent.tested import Tested
 from physai.deploy_jetson.update.slots.slot_errors import InstallError
-from physai.deploy_jetson.update.slots.slot_records import Marker, RobotIdentity, SlotFile
+from physai.deploy_jetson.update.slots.slot_records import SLOTS, Marker, RobotIdentity, SlotFile, SlotName
+from physai.deploy_jetson.update.slots.store import SlotStore
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.verdict import utc_text
 from physai.sdk.signing.verify import Verified
@@ -42,3 +43,14 @@ def make_marker(verified: Verified, tested: Tested, files: dict[str, SlotFile], 
         self_test=tested.self_test,
         files=files,
     )
+
+
+def find_slot(store: SlotStore, verified: Verified) -> tuple[SlotName, Marker] | None:
+    """An undamaged slot with the same bundle, admitted in the same way, and its marker."""
+    for slot in SLOTS:
+        marker = store.marker(slot)
+        if marker is None or marker.bundle_sha256 != verified.bundle.sha256 or store.problems(slot):
+            continue
+        if marker.unsafe_no_verdict == (verified.verdict is None):
+            return slot, marker
+    return None

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.deploy_jetson.inference.latency import TICKS
-from physai.deploy_jetson.update.agent.admission import make_marker, require_joints
+from physai.deploy_jetson.shadow.robot_key import make_robot_key, require_shadow
+from physai.deploy_jetson.update.agent.admission import find_slot, make_marker, require_joints
 from physai.deploy_jetson.update.agent.config import RobotConfig, as_owner_of, make_owned, open_config
 from physai.deploy_jetson.update.agent.host import error_text, restart_unit, user_name, utc_now
 from physai.deploy_jetson.update.agent.incoming import clear_incoming
@@ -29,7 +30,6 @@ from physai.deploy_jetson.update.slots.lock import locked
 from physai.deploy_jetson.update.slots.resume import leave_note
 from physai.deploy_jetson.update.slots.slot_errors import InstallError, SlotError
 from physai.deploy_jetson.update.slots.slot_records import (
-    SLOTS,
     EventKind,
     HealthLimits,
     Marker,
@@ -128,6 +128,7 @@ class UpdateAgent:
                 store.create()
             if repaired := store.mend():
                 self.warn(repaired)
+            make_robot_key(self.root, identity.robot)
         with as_owner_of(folder), self._locked(folder, "setup"):
             self.config.save(identity, trust, limits, requirements)
 
@@ -156,9 +157,9 @@ class UpdateAgent:
             if lacking := lacks_text(verified.bundle.contract):
                 self.warn(lacking)
             progress("verify", 1.0)
-            existing = self._find(store, verified)
-            if existing is not None and (existing.active or not again):
-                return existing
+            existing = find_slot(store, verified)
+            if existing is not None and (existing[0] == store.active() or not again):
+                return Installed(*existing, was_there=True, active=existing[0] == store.active())
             slot = store.idle()
             try:
                 marker = self._fill(store, slot, data, verified, progress)
@@ -180,6 +181,7 @@ class UpdateAgent:
         Raises:
             SlotError: nothing is installed, it is damaged or was rolled back before, or another trial is in progress.
             VerificationError: a key was revoked or the verdict expired since the installation.
+            ShadowEvidenceError: the robot's settings demand more shadow evidence.
         """
         with self._transaction("activate") as store:
             slot = store.idle()
@@ -188,6 +190,7 @@ class UpdateAgent:
                 raise SlotError(f"nothing to activate: slot {slot} is empty; `physai robot install BUNDLE` first")
             data = store.read(slot, BUNDLE_FILE)
             self._verify(store, data, floor=store.state().floor, unsafe=marker.unsafe_no_verdict)
+            require_shadow(self.root, self.config, marker.bundle_sha256)
             try:
                 trial = store.activate(slot, now=self._now(store), boot_id=self.boot(), retry=retry)
             except OSError:
@@ -326,16 +329,6 @@ class UpdateAgent:
 
     def _now(self, store: SlotStore) -> datetime:
         return known_time(store.state(), self.clock())
-
-    def _find(self, store: SlotStore, verified: Verified) -> Installed | None:
-        """An undamaged slot with the same bundle, admitted in the same way."""
-        for slot in SLOTS:
-            marker = store.marker(slot)
-            if marker is None or marker.bundle_sha256 != verified.bundle.sha256 or store.problems(slot):
-                continue
-            if marker.unsafe_no_verdict == (verified.verdict is None):
-                return Installed(slot, marker, was_there=True, active=slot == store.active())
-        return None
 
     def _fill(self, store: SlotStore, slot: SlotName, data: bytes, verified: Verified, progress: Progress) -> Marker:
         progress("write", 0.0)
