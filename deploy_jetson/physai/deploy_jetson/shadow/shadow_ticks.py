@@ -99,11 +99,13 @@ class ShadowTicks:
         if not self._begun:
             own.resume(self._fed.last, self._fed.step)
             self._begun = True
+        # Stays where the policy is not asked, as for a sample that is not valid.
+        self._policy.targets.block[:] = np.nan
         started = time.perf_counter_ns()
         own.run(int(tick["tick"]), self._now_ns)
         compute_ns = time.perf_counter_ns() - started
         answer = ShadowTick(
-            targets=self._answer(),
+            targets={name: rows[0].astype(np.float64) for name, rows in self._policy.targets.named.items()},
             reasons=own.reasons,
             intervened=own.intervened,
             state=own.state,
@@ -123,13 +125,6 @@ class ShadowTicks:
         self._wall_ns = sample.stamp_ns + int(tick["sensor_age_ns"])
         sample.received_ns = self._now_ns
         sample.sequence += 1
-
-    def _answer(self) -> dict[str, Array]:
-        failed = self._tick.error or (self._tick.intervened and not self._policy.targets.finite())
-        return {
-            name: np.full(values.shape[1], np.nan) if failed else values[0].astype(np.float64)
-            for name, values in self._policy.targets.named.items()
-        }
 
     def _continue(self, own: Tick) -> None:
         """Go on from what the robot received, as after a change of policies."""
