@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JOINT_SENSORS, JointSpec
-from physai.sdk.contract.safety_envelope import JointEnvelope, SensorRange
+from physai.sdk.contract.safety_envelope import JointEnvelope, SensorRange, StartEnvelope
 from physai.sdk.contract.terms import ActionTerm, ContractTerms, ObservationTerm
 
 MAX_OBSERVATION_SIZE = 100_000
@@ -196,8 +196,27 @@ def _safety_problems(contract: ContractTerms) -> Iterator[str]:
         yield from (f"safety.joints[{joint.name}].{p}" for p in _watch_problems(envelope, contract))
     if contract.safety.frozen_samples is not None:
         yield from (f"safety.{p}" for p in _unmeasured("frozen_samples", "joint_pos", contract))
+    if contract.safety.start is not None:
+        yield from (f"safety.start.{p}" for p in _start_problems(contract.safety.start, contract))
     for bounds in contract.safety.sensor_ranges or ():
         yield from (f"safety.sensor_ranges[{bounds.name}].{p}" for p in _range_problems(bounds, contract))
+
+
+def _start_problems(start: StartEnvelope, contract: ContractTerms) -> Iterator[str]:
+    joints = {joint.name: joint for joint in contract.robot.joints}
+    if start.joints:
+        yield from _unmeasured("joints", "joint_pos", contract)
+    if start.tilt is not None:
+        yield from _unmeasured("tilt", "imu_quat", contract)
+    for one in start.joints:
+        joint = joints.get(one.joint)
+        if joint is None:
+            yield f"joints[{one.joint}]: {unknown_name('joint', one.joint, joints)}"
+        elif not one.lower <= joint.default_pos <= one.upper:
+            yield (
+                f"joints[{one.joint}]: the robot's default_pos {joint.default_pos} lies outside "
+                f"[{one.lower}, {one.upper}]"
+            )
 
 
 def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[str]:

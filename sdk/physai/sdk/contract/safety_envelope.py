@@ -82,6 +82,40 @@ class SensorRange(Frozen):
         return self
 
 
+class StartRange(Frozen):
+    """Where one joint may be when the policy takes over."""
+
+    joint: Name
+    lower: Finite
+    """Least measured position [rad or m]."""
+    upper: Finite
+    """Greatest measured position [rad or m]."""
+    speed: Annotated[Positive | None, Field(exclude_if=lambda speed: speed is None)] = None
+    """Greatest measured speed [rad/s or m/s], when one policy takes over from another; None for any."""
+
+    @model_validator(mode="after")
+    def _bounds_are_ordered(self) -> Self:
+        if not self.lower < self.upper:
+            raise ValueError(f"start of joint {self.joint}: lower {self.lower} is not below upper {self.upper}")
+        return self
+
+
+class StartEnvelope(Frozen):
+    """States in which the policy may take over, and how fast it does; since format 3."""
+
+    joints: Annotated[tuple[StartRange, ...], Field(max_length=MAX_JOINTS)] = ()
+    """Joints that are not named may be anywhere in their range."""
+    tilt: Annotated[float | None, Field(gt=0.0, le=3.2)] = None
+    """Greatest angle between the base's vertical and gravity's [rad], from imu_quat; None for any."""
+    ramp_s: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
+    """Time in which the commands turn from those of the robot at rest into the policy's [s]."""
+
+    @model_validator(mode="after")
+    def _joints_are_unique(self) -> Self:
+        require_unique("start of joint", (one.joint for one in self.joints))
+        return self
+
+
 class SafetyEnvelope(OmitsUnset):
     """Limits the guard enforces after everything else, one entry per joint in the robot's order."""
 
@@ -95,6 +129,8 @@ class SafetyEnvelope(OmitsUnset):
     after which the sensors count as frozen; since format 2."""
     sensor_ranges: Annotated[tuple[SensorRange, ...], Field(min_length=1, max_length=64)] | None = None
     """Plausible values by sensor; a sample outside them is invalid; since format 2."""
+    start: Annotated[StartEnvelope | None, Field(exclude_if=lambda start: start is None)] = None
+    """States in which the policy may take over; None for every state at rest within the limits; since format 3."""
 
     _SINCE_2 = ("frozen_samples", "sensor_ranges")
 

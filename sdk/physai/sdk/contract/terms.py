@@ -316,3 +316,5 @@ class ContractTerms(Frozen):
         for action in self.action.terms:
             if action.output_limit != 1.0:
                 yield f"action.terms[{action.target_name}].output_limit"
+        if self.safety.start is not None:
+            yield "safety.start"

@@ -102,6 +102,8 @@ class Loop:
         self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
         self._ticket: RequestTicket | None = None
         self._starting = False
+        # Policy that cannot take over where the robot is.
+        self._waits: LoadedPolicy | None = None
         self._start_by_ns = 0
         self._end: LoopEnd | None = None
         self._leave_by_ns = 0
@@ -240,6 +242,8 @@ class Loop:
             return f"refused: the policy is about to end ({self._end.value})"
         if ticket.command is Command.START and self._silent():
             return "refused: the operator's heartbeat is missing"
+        if ticket.command is Command.START and (why := self._tick.outside_start()):
+            return f"refused: {why}"
         return ""
 
     def _answer(self, request: Request) -> None:
@@ -389,11 +393,19 @@ class Loop:
         if swapper.other is not None and self._end is None:
             self._say(f"version {swapper.other.version} keeps another contract; the robot stops for it")
             self._leave(LoopEnd.OTHER_CONTRACT)
-        elif swapper.ready is not None:
+        elif swapper.ready is not None and self._may_swap(swapper.ready):
             self.loaded = swapper.change(self.loaded)
             self._tick.change(self.loaded.policy)
             self.counts.swaps += 1
             self._say(f"version {self.loaded.candidate.version} has taken over")
+
+    def _may_swap(self, ready: LoadedPolicy) -> bool:
+        """Whether a robot that is driven is where the next policy may take over; it waits for that."""
+        why = self._tick.outside_start() if self._tick.state == GuardState.RUN else ""
+        if why and self._waits is not ready:
+            self._say(f"version {ready.candidate.version} waits to take over: {why}")
+        self._waits = ready if why else None
+        return not why
 
     def _leave(self, end: LoopEnd) -> None:
         """Begin to bring the robot to a safe state."""

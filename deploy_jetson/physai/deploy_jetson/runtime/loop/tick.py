@@ -19,6 +19,7 @@ from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, RuntimeF
 from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NO_REQUEST, NOTHING, Guard, GuardResult, GuardState, Request, RequestAnswer
+from physai.sdk.safety.start import StartGate
 from physai.sdk.transport.protocol import Array, Transport
 
 # Attempts per period to decide and send in time; nothing is sent if all of them are late.
@@ -27,6 +28,7 @@ DECISIONS = 3
 # Plain integers: operators of `IntFlag` are too slow for a tick.
 _TRANSPORT_FAILED, _INFERENCE_FAILED = int(RuntimeFault.TRANSPORT_FAILED), int(RuntimeFault.INFERENCE_FAILED)
 _NOT_SENT, _GUARD_FAILED = int(RuntimeFault.NOT_SENT), int(RuntimeFault.GUARD_FAILED)
+_RUN = int(GuardState.RUN)
 _WATCHDOG, _LEASE_LOST = int(RuntimeFault.WATCHDOG), int(RuntimeFault.LEASE_LOST)
 
 
@@ -87,6 +89,7 @@ class Tick:
             ContractMismatchError: the transport's sample does not match the contract.
         """
         self.guard = Guard(contract)
+        self._start = StartGate(contract)
         self.senses = SensorInput(contract, transport.sample(), policy.inputs)
         self.policy = policy
         self._robot_joints = contract.robot.joints
@@ -106,8 +109,7 @@ class Tick:
         # A stamp may lie up to one period ahead, because synchronised clocks differ a little.
         self._youngest_ns = -round(contract.timing.control_dt * 1e9)
         # Whether the transport failed to send the last command.
-        self._unsent = False
-        self._first_stamp_ns = 0
+        self._unsent, self._first_stamp_ns = False, 0
         self._guard_ns = self._send_ns = 0
         self._watchdog = watchdog
         self.lost = lost
@@ -161,9 +163,13 @@ class Tick:
 
     def obstacle(self) -> str:
         """Describe what the newest sample lacks for a first command; empty if nothing."""
-        return self.unsound() or (
-            f"the robot to be within its limits ({misplaced})" if (misplaced := self.misplaced()) else ""
-        )
+        if (why := self.unsound()) or not (why := self.misplaced() or self.outside_start()):
+            return why
+        return f"the robot to be within its limits ({why})"
+
+    def outside_start(self) -> str:
+        """Describe what keeps the policy from taking over in the newest sample; empty if nothing."""
+        return self._start.obstacle(self.senses.joint_pos, self.senses.joint_vel, self.senses.fields)
 
     def unsound(self) -> str:
         """Describe what the newest sample lacks to be believed; empty if nothing."""
@@ -214,6 +220,8 @@ class Tick:
         asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns and self._drives()
         if asked:
             targets = self._infer()
+            if targets is not None and self._start.ramps:
+                targets = self._start.blend(targets)
             trouble |= 0 if targets is not None else _INFERENCE_FAILED
         thought = now()
         self.missed = asked and thought > due_ns + self._deadline_ns
@@ -266,7 +274,8 @@ class Tick:
                 trouble |= sensed
             if watchdog is not None:
                 watchdog.claim()
-            result = self._decide(targets, _without_start(request) if sensed & ~HARMLESS else request)
+            refused = request.start != NOTHING and (sensed & ~HARMLESS or self.outside_start())
+            result = self._decide(targets, replace(request, start=NOTHING) if refused else request)
             decided = now()
             self._guard_ns = decided - started
             if result is None:
@@ -292,8 +301,9 @@ class Tick:
         if self.start_answer == RequestAnswer.OBEYED:
             self.policy.reset()
             self._begins = True
+            self._start.begin(self.guard.sent)
         elif not self._begins and (
-            result is None or (self.state == GuardState.RUN and (self.sent is None or result.intervened[0]))
+            result is None or (self.state == _RUN and (self._start.ramps or self.sent is None or result.intervened[0]))
         ):
             self.policy.sent(self.guard.sent, self.guard.steps)
 
@@ -388,8 +398,3 @@ class Tick:
         self.read_back = result.read_back.item()
         withheld = int(RequestAnswer.NONE if request.start == NOTHING else RequestAnswer.NOT_READY)
         self.reset_answer, self.start_answer = result.reset.item(), result.start.item() or withheld
-
-
-def _without_start(request: Request) -> Request:
-    """Return a request without its start, for a period without a sample on which the policy could begin."""
-    return request if request.start == NOTHING else replace(request, start=NOTHING)
