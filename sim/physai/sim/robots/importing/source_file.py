@@ -1,7 +1,10 @@
 """The file of a robot that is imported, whatever its format."""
 
 import importlib
+import tempfile
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +16,19 @@ from physai.sim.robots.importing.decisions import Decisions
 GROUP = "physai.importers"
 """Entry-point group of converters, named by the suffix of the files that they read."""
 
-RobotConverter = Callable[[Path], str]
-"""From a robot's file to the text of a URDF or MJCF; meshes are found relative to the file's folder."""
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertedRobot:
+    """Text of a URDF or MJCF, and the decisions that its conversion took."""
+
+    text: str
+    decisions: tuple[tuple[str, str], ...] = ()
+    """`(about, text)` of each."""
+
+
+RobotConverter = Callable[[Path], str | ConvertedRobot]
+"""From a robot's file to a URDF or MJCF. Meshes are found relative to the file's folder, those of an MJCF relative to
+its `meshdir`, an absolute path."""
 
 
 def parsed_file(source: Path, decisions: Decisions) -> XmlFile:
@@ -56,10 +70,22 @@ def _converted(source: Path, decisions: Decisions) -> XmlFile:
     except Exception as error:  # an importer of another package may raise anything
         message = " ".join(str(error).split())
         raise ModelError(f"{source}: the importer {name!r} fails: {type(error).__name__}: {message}") from error
-    if not isinstance(cast("object", text), str):
+    robot = ConvertedRobot(text=text) if isinstance(text, str) else text
+    if not isinstance(cast("object", robot), ConvertedRobot):
         raise ModelError(f"{source}: the importer {name!r} returns {type(text).__name__}, not the text of a file")
     decisions.add("importer", f"converted by {contributions(GROUP)[name].value}")
-    return parse_xml(text.encode(), source)
+    for about, words in robot.decisions:
+        decisions.add(about, words)
+    parsed = parse_xml(robot.text.encode(), source)
+    if parsed.root.tag != "mujoco":
+        return parsed
+    # MuJoCo reads MJCF from a file, which lasts as long as what is returned.
+    folder = tempfile.TemporaryDirectory(prefix="physai-import-")
+    path = Path(folder.name) / f"{source.stem}.xml"
+    path.write_text(robot.text, encoding="utf-8")
+    written = XmlFile(path=path, root=parsed.root, lines=parsed.lines)
+    weakref.finalize(written, folder.cleanup)
+    return written
 
 
 def _xacro_advice(error: Exception) -> str:
