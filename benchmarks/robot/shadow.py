@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tests.harness.fixtures.local_robot import LocalRobot
 from tests.harness.fixtures.sample import SampleSigners, sample_policy
 from tests.harness.fixtures.site import Site
+from tests.harness.fixtures.swinging_robot import SwingingRobot
 from tests.harness.programs import program
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
@@ -33,7 +33,6 @@ from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.onnx.session import open_session
 from physai.sdk.policy.header import POLICY_FILE
-from physai.sdk.transport.protocol import Array
 
 PRIORITY = 80
 SLOWER = 0.2
@@ -51,25 +50,6 @@ _POLL_S = 0.05
 _TIMEOUT_S = 60.0
 
 Numbers = npt.NDArray[np.float64]
-
-
-class Swinging(LocalRobot):
-    """Swings while the policy drives, whatever it is sent, and remembers that."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log: list[tuple[float, float]] = []
-        self.driven: Callable[[], bool] = lambda: False
-
-    def poll(self) -> bool:
-        fresh = super().poll()
-        if self.driven():
-            self.sample().fields["joint_pos"][0] = 0.8 * np.sin(0.01 * len(self.log))
-        return fresh
-
-    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
-        self.log.append((float(self.sample().fields["joint_pos"][0]), float(targets["joint_effort_target"].flat[0])))
-        super().send(targets, stamp_ns)
 
 
 @dataclass(frozen=True)
@@ -131,7 +111,7 @@ def _measure(blocks: int, seconds: float, report: ProgressCallback) -> _Run:
         second.write_bytes(bundles[2])
         length = 2.0 * blocks * (seconds + SETTLE_S) + _TIMEOUT_S
         flight = FlightOptions(folder=folder / "recordings", seconds=min(length, 600.0))
-        robot = Swinging()
+        robot = SwingingRobot()
         runtime = Runtime(
             RunOptions(root=site.agent.root, realtime=Realtime(priority=PRIORITY), hot_swap=False),
             robot,

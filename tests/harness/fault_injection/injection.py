@@ -20,8 +20,8 @@ from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
-from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.clocks import Clocks
+from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.tick import Tick
 from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.policy.header import PolicyHeader

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from tests.harness.fixtures.local_robot import LocalRobot
 from tests.harness.fixtures.sample import SampleSigners, sample_policy
 from tests.harness.fixtures.site import Site
+from tests.harness.fixtures.swinging_robot import SwingingRobot
 from tests.support.patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
@@ -30,26 +31,6 @@ from physai.deploy_jetson.update.slots.layout import SHADOW_FOLDER
 from physai.sdk.evidence.shadow import ShadowEvidence, load_shadow_evidence
 from physai.sdk.onnx.session import open_session
 from physai.sdk.policy.header import POLICY_FILE
-from physai.sdk.transport.protocol import Array
-
-
-class SwingingRobot(LocalRobot):
-    """Swings while it is driven; remembers what it was sent, and its position at that moment."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log: list[tuple[float, float]] = []
-        self.driven: Callable[[], bool] = lambda: False
-
-    def poll(self) -> bool:
-        fresh = super().poll()
-        if self.driven():
-            self.sample().fields["joint_pos"][0] = 0.5 * np.sin(0.05 * len(self.log))
-        return fresh
-
-    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
-        self.log.append((float(self.sample().fields["joint_pos"][0]), float(targets["joint_effort_target"].flat[0])))
-        super().send(targets, stamp_ns)
 
 
 class Driven:

@@ -1,4 +1,4 @@
-"""In random orders of shadow on and off, changes of policies, stops and kills, nothing of a shadow reaches the robot."""
+"""In random orders of shadow on and off, changes of policies, stops and kills, nothing of a shadow is ever sent."""
 
 import os
 import random
