@@ -10,11 +10,13 @@ from pydantic import Field, ValidationError, model_validator
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.formats.yaml_file import read_yaml
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, require_unique
+from physai.sdk.contract.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, NonNegative, require_unique
 from physai.sdk.transport.protocol import TransportError
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 1024
+# Relative difference of gains that does not matter.
+GAIN_TOLERANCE = 0.01
 # The built-in bindings, one file per robot; copy and adapt one for your robot.
 FOLDER = Path(__file__).parent / "bindings"
 
@@ -108,6 +110,15 @@ class TopicBinding(Frozen):
         return self
 
 
+class FixedGains(Frozen):
+    """Gains of a position servo that the robot's drivers fix."""
+
+    stiffness: NonNegative
+    """[N·m/rad or N/m]"""
+    damping: NonNegative
+    """[N·m·s/rad or N·s/m]"""
+
+
 class Binding(Frozen):
     """All topics between a runtime and one robot."""
 
@@ -118,6 +129,9 @@ class Binding(Frozen):
     """Topics the robot, an operator or a planner publishes."""
     writes: Annotated[tuple[TopicBinding, ...], Field(min_length=1, max_length=8)]
     """Topics the runtime publishes."""
+    gains: dict[Name, FixedGains] = Field(default_factory=dict[str, FixedGains], max_length=MAX_JOINTS)
+    """Gains of joints whose positions are commanded, where the owner knows them: none of these messages carries gains,
+    so a policy for others would drive another robot."""
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
@@ -194,7 +208,28 @@ def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
         raise unknown_name("binding", wanted, (*built_in_bindings(), "a file's path ending in .yaml"))
     if binding.robot != robot:
         raise TransportError(f"binding {wanted} is of robot {binding.robot}, the contract's is {robot}")
+    _require_gains(binding, contract)
     return binding
+
+
+def _require_gains(binding: Binding, contract: PolicyContract) -> None:
+    """Compare the gains that the robot has with those that the policy was trained for.
+
+    Raises:
+        TransportError: they differ by more than `GAIN_TOLERANCE`, or a joint is not the contract's.
+    """
+    joints = {joint.name: joint for joint in contract.robot.joints}
+    for name, own in binding.gains.items():
+        if name not in joints:
+            raise TransportError(f"binding: gains: {unknown_name('joint', name, joints)}")
+        for label in ("stiffness", "damping"):
+            given: float = getattr(own, label)
+            wanted: float = getattr(joints[name], label)
+            if not abs(given - wanted) <= GAIN_TOLERANCE * max(given, wanted):
+                raise TransportError(
+                    f"{name}: the robot's drivers have a {label} of {given:g}, the policy is for {wanted:g}; set the "
+                    "drivers to it, or train for this robot's"
+                )
 
 
 def _completed(binding: Binding, contract: PolicyContract) -> Binding:

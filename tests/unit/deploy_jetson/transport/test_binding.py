@@ -134,3 +134,32 @@ def test_an_array_holds_one_field(tmp_path: Path) -> None:
     ))  # fmt: skip
     with pytest.raises(TransportError, match="holds one field, got joint_pos, joint_vel"):
         load_binding(path)
+
+
+def with_gains(folder: Path, contract: PolicyContract, joint: str, **gains: float) -> Path:
+    topics = made_binding(contract).model_dump_json(exclude={"gains"})
+    text = ", ".join(f"{name}: {value}" for name, value in gains.items())
+    path = folder / "robot.yaml"
+    path.write_text(f"{topics[:-1]}, gains: {{{joint}: {{{text}}}}}}}")
+    return path
+
+
+def test_gains_that_the_drivers_fix_are_those_of_the_policy_within_one_percent(
+    contract_of: Callable[[str], PolicyContract], tmp_path: Path
+) -> None:
+    contract = contract_of("go2-velocity")
+    joint = contract.robot.joints[3]
+    near = {"stiffness": 1.009 * joint.stiffness, "damping": 0.991 * joint.damping}
+    assert find_binding(contract, str(with_gains(tmp_path, contract, joint.name, **near))).gains
+    for label in ("stiffness", "damping"):
+        far = {**near, label: 1.02 * getattr(joint, label)}
+        with pytest.raises(TransportError) as caught:
+            find_binding(contract, str(with_gains(tmp_path, contract, joint.name, **far)))
+        assert (
+            f"{joint.name}: the robot's drivers have a {label} of {far[label]:g}, the policy is for "
+            f"{getattr(joint, label):g}" in str(caught.value)
+        )
+    with pytest.raises(TransportError, match="no joint named 'elbow'"):
+        find_binding(contract, str(with_gains(tmp_path, contract, "elbow", **near)))
+    with pytest.raises(TransportError, match="greater than or equal to 0"):
+        find_binding(contract, str(with_gains(tmp_path, contract, joint.name, stiffness=-1.0, damping=0.0)))
