@@ -60,6 +60,9 @@ ENTRIES = {
         "how often 95 % intervals contain the hidden values of arms, with and without effects that models lack",
         "benchmarks.coverage",
     ),
+    "drift": _entry(
+        "changes of robots that a monitor finds and names, and alarms over unchanged ones", "benchmarks.drift.drift"
+    ),
     "calibrate": _entry("time to calibrate the double pendulum of PHYSAI_DATA", "benchmarks.calibrate"),
     "flash": _entry(
         "time and bytes to install a bundle, and to flash it over ssh compared with scp", "benchmarks.robot.flash"
@@ -84,6 +87,10 @@ ENTRIES = {
     ),
     "swaps": _entry(
         "a hundred policies activated in a running loop, and missed deadlines", "benchmarks.robot.hot_swap"
+    ),
+    "revocation": _entry(
+        "time from a revoked verdict to HOLD, its cost per tick, and power cuts that the word survives",
+        "benchmarks.robot.revocation",
     ),
     "ros": _entry("round trip of joint states to a ROS node, against a plain rclpy node", "benchmarks.ros"),
 }

@@ -95,6 +95,9 @@ class _Tick:
         self._state = SupervisorState.initial(1, GuardState.STANDSTILL)
         self.stopped, self.reset_answer, self.start_answer = False, 0, 0
 
+    def outside_start(self) -> str:
+        return ""
+
     @property
     def state(self) -> int:
         return int(self._state.level[0])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.cli.command import command_verb, shadow_verb
 from physai.deploy_jetson.cli.measure import measure_verb
+from physai.deploy_jetson.cli.revocations import revocations_verb
 from physai.deploy_jetson.cli.run import run_verb
 from physai.deploy_jetson.cli.top import top_verb
 from physai.deploy_jetson.update import operate
@@ -263,6 +264,7 @@ command = noun(
         "status": _status,
         "gc": _gc,
         "time": _time,
+        "revocations": revocations_verb,
         "doctor": _doctor,
         "recover": _recover,
         "watch": _watch,

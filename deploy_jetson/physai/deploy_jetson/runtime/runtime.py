@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from physai.deploy_jetson.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlSocket
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, CommandQueue, Levels
 from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine
-from physai.deploy_jetson.runtime.hot_swap.policy_watcher import start_scout
-from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
+from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper, open_swapper
 from physai.deploy_jetson.runtime.io.robot_check import DescribesRobot, check_robot
 from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.loop_result import Counts, LoopEnd
@@ -86,6 +86,7 @@ class Runtime:
         self._exclusive = transport if isinstance(transport, Exclusive) else None
         self._keeper: LeaseKeeper | None = None
         self._shadows: Shadows | None = None
+        self._words: StatusWatch | None = None
         self._stops: StopKeeper | None = None
         self._standstill: StandstillWatch | None = None
         self._manager = ServiceManager()
@@ -135,6 +136,8 @@ class Runtime:
 
     def _configure(self) -> tuple[Loop, Standby]:
         """Load the policy and connect; UNCONFIGURED to INACTIVE."""
+        # First, so that a word which waits on a stick counts for this start already.
+        self._words = words = StatusWatch(self.options, self.commands, self._say)
         active = open_active(self.options.root, config=self.options.config)
         candidate = examine(active)
         if candidate.unsafe_no_verdict and not self.options.unsafe_no_verdict:
@@ -172,7 +175,8 @@ class Runtime:
         self._shadows = Shadows(self.telemetry, contract, self.options, self.transport.name, self._say)
         self._shadows.active = lambda: candidate if self._loop is None else self._loop.loaded.candidate
         if self.options.hot_swap:
-            self._swapper = self._open_swapper(contract, candidate)
+            sha256 = candidate.bundle_sha256
+            self._scout, self._swapper = open_swapper(self.options, contract, sha256, self._open_health, self._say)
         self._loop = Loop(
             self._tick,
             LoadedPolicy(candidate, policy, health),
@@ -182,8 +186,9 @@ class Runtime:
             swapper=self._swapper,
             heartbeat_s=self.options.heartbeat_s,
             watchdog=self._watchdog,
-            progress=self._shadows.after(self._manager.progress),
+            progress=words.after(self._shadows.after(self._manager.progress)),
         )
+        words.attach(self._loop, self._tick, contract)
         self._stops = self._open_stops()
         self._standstill = StandstillWatch(contract, self._tick, self.transport, self.commands)
         self._standby = Standby(
@@ -238,23 +243,13 @@ class Runtime:
         if robot is not None:
             check_robot(contract, robot)
 
-    def _open_swapper(self, contract: PolicyContract, candidate: Candidate) -> PolicySwapper:
-        """Start the policy watcher and the swapper that receives its policies."""
-        self._scout, connection = start_scout(self.options.root, self.options.config, candidate.bundle_sha256)
-        return PolicySwapper(
-            connection,
-            contract,
-            self._open_health,
-            self._say,
-            unsafe_no_verdict=self.options.unsafe_no_verdict,
-            to_run_unsafe=self.options.names.unsafe_no_verdict,
-        )
-
     def _begin(self) -> None:
         """Start the helper threads, then request real-time settings."""
         # In this order: `acquire` moves every other thread that exists off the loop's core, below its priority.
         self._reporter.start()
         self.telemetry.start()
+        if self._words is not None:
+            self._words.begin()
         if self._stops is not None:
             self._stops.start()
         if self._control is not None:
@@ -295,6 +290,7 @@ class Runtime:
             "stages_us": stages_us(self.telemetry.meter),
             **self.telemetry.status(),
             "shadow": {} if self._shadows is None else self._shadows.status(),
+            "verdict": {} if self._words is None else self._words.status(),
         }
 
     def _confirmed(self, tick: Tick, loop: Loop) -> bool:
@@ -370,6 +366,8 @@ class Runtime:
             self._scout.wait()
         if self._shadows is not None:
             self._shadows.close()
+        if self._words is not None:
+            self._words.close()
         if self._loop is not None:
             self._loop.loaded.health.close()
         # After the loop has ended, so that the last recording has every tick.

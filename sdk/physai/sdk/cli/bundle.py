@@ -1,10 +1,10 @@
-"""`physai bundle`: pack, inspect, verify, sign, compare and publish bundles."""
+"""`physai bundle`: pack, inspect, verify, sign, compare, publish and revoke bundles."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,6 +16,7 @@ from physai.sdk.cli.shared.options import RequirementOptions
 from physai.sdk.cli.verb import AsJson, Option, noun, verb
 from physai.sdk.signing.files.bundles import pack_bundle, sign_as_publisher, sign_as_validator, verify_bundle
 from physai.sdk.signing.files.rederivation import VerdictTerms
+from physai.sdk.signing.files.status_files import SignedWord, read_word, revoke_verdict
 
 if TYPE_CHECKING:
     from physai.sdk.signing.files.bundles import BundleFile
@@ -201,7 +202,7 @@ def _diff(left: Path, right: Path, *, as_json: AsJson = False) -> int:
 
     from physai.sdk.bundle.manifest import read_bundle
     from physai.sdk.cli.shared.bundle_text import differences_text
-    from physai.sdk.signing.bundle_diff import diff_bundles
+    from physai.sdk.signing.files.bundle_diff import diff_bundles
 
     first, second = read_bundle(left), read_bundle(right)
     differences = diff_bundles(first, second)
@@ -235,7 +236,47 @@ def _push(bundle: _BundleFile, *, server: Annotated[str, Option(metavar="URL")],
     return 0
 
 
+@verb(revoke_verdict, summary="revoke or narrow a verdict, or say that all is well, in a status document for robots")
+def _revoke(
+    call: Callable[..., SignedWord],
+    *,
+    key: Annotated[Sequence[Path], Option(repeat=True)] = (),
+    passphrase_file: Path | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Sign a status document.
+
+    Args:
+        key: a validator's key; repeatable. None for validator.key of ~/.config/physai/keys.
+        passphrase_file: file whose first line is the passphrase of the key. None for a prompt.
+    """
+    return _told_word(call([key_of_role("validator", one, passphrase_file) for one in key or (None,)]), as_json=as_json)
+
+
+@verb(read_word, summary="show a status document, or a monitor's report, and who signed it")
+def _status(call: Callable[..., SignedWord], *, as_json: AsJson = False) -> int:
+    """Show a status document or a report."""
+    return _told_word(call(), as_json=as_json)
+
+
+def _told_word(word: SignedWord, *, as_json: bool) -> int:
+    from physai.sdk.cli.shared.bundle_text import word_text
+
+    record = {"file": str(word.path), "signers": list(word.signers), **word.word.model_dump(mode="json")}
+    print(json.dumps(record, indent=2) if as_json else printable(word_text(word)))
+    return 0
+
+
 command = noun(
-    "pack, inspect, verify, sign, compare and publish bundles",
-    {"pack": _pack, "inspect": _inspect, "verify": _verify, "sign": _sign, "diff": _diff, "push": _push},
+    "pack, inspect, verify, sign, compare, publish and revoke bundles",
+    {
+        "pack": _pack,
+        "inspect": _inspect,
+        "verify": _verify,
+        "sign": _sign,
+        "diff": _diff,
+        "push": _push,
+        "revoke": _revoke,
+        "status": _status,
+    },
 )

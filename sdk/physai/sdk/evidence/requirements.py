@@ -16,6 +16,7 @@ from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.origin import Accepted, Origin, OriginKind, is_unit_of, model_of
 from physai.sdk.evidence.shadow import ShadowRequirement
+from physai.sdk.evidence.status_rules import StatusRules
 from physai.sdk.evidence.verdict import Sha256, Verdict, VerdictOutcome
 
 FORMAT_VERSION = 1
@@ -77,6 +78,9 @@ class Requirements(Frozen):
 
     shadow: Annotated[ShadowRequirement | None, Field(exclude_if=lambda shadow: shadow is None)] = None
     """Shadow evidence that a bundle needs before its trial; None, and left out of the document, for none."""
+
+    status: Annotated[StatusRules | None, Field(exclude_if=lambda status: status is None)] = None
+    """Rules for the word of validators on verdicts; None, and left out of the document, for the defaults."""
 
     drive_after_boot: bool = False
     """Whether the runtime's service drives the robot when it starts; otherwise it waits for `physai robot command

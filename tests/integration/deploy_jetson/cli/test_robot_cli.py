@@ -189,7 +189,9 @@ def test_setup_and_doctor(
     trust = folder / "trust.json"
     rooted.workshop.signed().save(trust)
     assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--health-window-s", "5") == 0
-    assert capsys.readouterr().out == f"{root} is ready for pendulum\n"
+    assert capsys.readouterr().out == (
+        f"{root} is ready for pendulum\nits key is {root}/robot.pub; its owner enrols it with `physai keys trust`\n"
+    )
     path = folder / "first.physai"
     path.write_bytes(rooted.bundles[1])
     assert robot("install", str(path), "--activate") == 0

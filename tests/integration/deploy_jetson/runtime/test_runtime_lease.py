@@ -16,7 +16,6 @@ from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
-from physai.sdk.contract.policy_contract import PolicyContract
 
 
 class Leased(LocalRobot):
@@ -144,8 +143,8 @@ def test_after_an_exception_the_robot_is_given_up_once_the_watchdog_is_silent(
         def close(self) -> None:
             robot.events.append("the watchdog is silent")
 
-    def silent(self: Runtime, contract: PolicyContract) -> Silent:
-        del self, contract
+    def silent(*given: object) -> Silent:
+        del given
         return Silent()
 
     def fail(self: Loop, *_: object, **__: object) -> LoopEnd:
@@ -154,7 +153,7 @@ def test_after_an_exception_the_robot_is_given_up_once_the_watchdog_is_silent(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Loop, "run", fail)
-    monkeypatch.setattr(Runtime, "_open_watchdog", silent)
+    monkeypatch.setattr("physai.deploy_jetson.runtime.runtime.open_watchdog", silent)
     site.run(1)
     options = RunOptions(root=site.agent.root, hot_swap=False, realtime=Realtime(lock_memory=False))
     with pytest.raises(KeyboardInterrupt):

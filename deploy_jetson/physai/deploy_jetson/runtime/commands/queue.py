@@ -100,6 +100,8 @@ class CommandQueue:
         self.stop = self.hold = self.damp = self.deactivate = 0
         """Number of the newest request of each kind; 0 before the first."""
         self.shutdown = False
+        self.barred = ""
+        """Why no request may start the policy: its verdict was revoked, say; empty if one may."""
         self.acknowledged = 0
         """Value of `stop` that a reset has acknowledged."""
         self.read_back = 0

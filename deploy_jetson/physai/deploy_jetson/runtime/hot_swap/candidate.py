@@ -45,6 +45,8 @@ class Candidate:
     state_sizes: dict[str, int]
     unsafe_no_verdict: bool
     """Whether it was installed without a valid verdict."""
+    bundle_id: str = ""
+    """SHA-256 of the bundle's manifest."""
     recorded_on: str = "unknown"
     """`Origin.mark` of the robot it is installed on."""
 
@@ -120,6 +122,7 @@ def examine(active: ActivePolicy, progress: Callable[[float], None] | None = Non
         plan=active.plan,
         state_sizes=engine.header.state_sizes,
         unsafe_no_verdict=marker.unsafe_no_verdict,
+        bundle_id=bundle.id,
         recorded_on=active.origin.mark,
     )
 

@@ -1,6 +1,7 @@
 """Receives newly activated policies from the policy watcher, prepares them, and hands them to the loop."""
 
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 
 from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, receive
+from physai.deploy_jetson.runtime.hot_swap.policy_watcher import start_scout
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 
@@ -123,3 +126,23 @@ class PolicySwapper:
         if self._old is not None:
             self._old.health.close()
             self._old = None
+
+
+def open_swapper(
+    options: RunOptions,
+    contract: PolicyContract,
+    running_sha256: str,
+    open_health: Callable[[Candidate], RuntimeHealth],
+    say: Callable[[str], None],
+) -> tuple[subprocess.Popen[bytes], PolicySwapper]:
+    """Start the policy watcher of a run and the swapper that receives its policies; see `PolicySwapper`."""
+    scout, connection = start_scout(options.root, options.config, running_sha256)
+    swapper = PolicySwapper(
+        connection,
+        contract,
+        open_health,
+        say,
+        unsafe_no_verdict=options.unsafe_no_verdict,
+        to_run_unsafe=options.names.unsafe_no_verdict,
+    )
+    return scout, swapper

@@ -1,6 +1,7 @@
 """Inputs of policy and guard from the transport's latest sample, with finiteness and age checks."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
+from physai.sdk.signing.status.status_document import NarrowedCommand
 from physai.sdk.transport.protocol import Array, Sample, require_vectors
 
 _GREATEST = float(np.finfo(np.float32).max)
@@ -53,6 +55,7 @@ class SensorInput:
             if sensor.name in sample.fields
         }
         """Measured fields by name, shape (1, size) each."""
+        self._narrowed: tuple[tuple[str, NarrowedCommand], ...] = ()
         self.bind(inputs)
 
     def bind(self, inputs: IoBuffer) -> None:
@@ -67,12 +70,20 @@ class SensorInput:
             raise ContractMismatchError(f"the robot's transport has no {', '.join(missing)}, the policy reads it")
         self._pairs = [(row[0], fields[name]) for name, row in named.items()]
         self._inputs = inputs
-        # Each command field and its range in training.
-        self._cuts: list[tuple[Floats, Floats, Floats]] = [
-            (named[field.name][0], np.array(field.lower, np.float32), np.array(field.upper, np.float32))
-            for field in self._contract.command.fields
-            if field.name in named
-        ]
+        self.narrow(self._narrowed)
+
+    def narrow(self, ranges: Sequence[tuple[str, NarrowedCommand]]) -> None:
+        """Cut commands to these ranges by field, too, within those of training; an empty sequence ends that."""
+        self._narrowed, named = tuple(ranges), self._inputs.named
+        cuts: list[tuple[Floats, Floats, Floats]] = []
+        for field in self._contract.command.fields:
+            if field.name in named:
+                own = [one for name, one in self._narrowed if name == field.name]
+                lower = np.max([field.lower, *(one.lower for one in own)], axis=0)
+                upper = np.min([field.upper, *(one.upper for one in own)], axis=0)
+                cuts.append((named[field.name][0], lower.astype(np.float32), upper.astype(np.float32)))
+        # Each command field, with its range in training or a narrower one.
+        self._cuts = cuts
 
     def read(self) -> int:
         """Copy the sample to the policy's inputs; return bits of `RuntimeFault`, 0 if it is valid."""

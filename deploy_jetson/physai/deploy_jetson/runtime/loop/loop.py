@@ -240,6 +240,8 @@ class Loop:
             return ANSWERS[RequestAnswer.SUPERSEDED]
         if self._end is not None:
             return f"refused: the policy is about to end ({self._end.value})"
+        if ticket.command is Command.START and self._commands.barred:
+            return f"refused: {self._commands.barred}"
         if ticket.command is Command.START and self._silent():
             return "refused: the operator's heartbeat is missing"
         if ticket.command is Command.START and (why := self._tick.outside_start()):

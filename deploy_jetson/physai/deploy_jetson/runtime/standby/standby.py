@@ -171,6 +171,8 @@ class Standby:
             ticket.answer("refused: nothing is driven; `activate` begins to drive")
         elif stopped := self._stopped():
             ticket.answer(f"refused: reset {stopped} first")
+        elif commands.barred:
+            ticket.answer(f"refused: {commands.barred}")
         elif self._keeper.unprepared:
             ticket.answer(f"refused: nothing is driven while no stop can be recorded ({self._keeper.unprepared})")
         else:
@@ -211,6 +213,8 @@ class Standby:
 
     def _obstacle(self) -> str:
         """Return what prevents driving the robot; empty if nothing."""
+        if self._commands.barred:
+            return f"a policy that may run ({self._commands.barred})"
         if self._keeper.unprepared:
             return f"a place for the record of a stop ({self._keeper.unprepared})"
         missing = self._transport.missing()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from physai.deploy_jetson.inference.backend import load
 from physai.deploy_jetson.inference.engine import InferenceEngine
+from physai.deploy_jetson.revocation.kept_words import require_standing
 from physai.deploy_jetson.update.agent.config import open_config
 from physai.deploy_jetson.update.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.update.slots.layout import BUNDLE_FILE
@@ -49,6 +50,7 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
     Raises:
         SlotError: no slot is active, or the active slot is damaged.
         VerificationError: a signing key was revoked, or there is no valid verdict and it was not waived.
+        RevocationError: a validator revoked the verdict.
     """
     store = SlotStore(fs or PosixFileSystem(root))
     owner = open_config(root, config, store.fs)
@@ -70,6 +72,7 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
         requirements=owner.requirements(),
         require_verdict=not marker.unsafe_no_verdict,
     )
+    require_standing(verified, root, store.fs)
     engine = marker.runtime.engine
     plan = None if engine is None else store.read(slot, engine)
     return ActivePolicy(slot, marker, verified.bundle, plan, identity.origin)

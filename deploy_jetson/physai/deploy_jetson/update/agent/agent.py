@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.deploy_jetson.inference.latency import TICKS
+from physai.deploy_jetson.revocation.kept_words import require_standing
 from physai.deploy_jetson.shadow.robot_key import make_robot_key, require_shadow
 from physai.deploy_jetson.update.agent.admission import find_slot, make_marker, require_joints
 from physai.deploy_jetson.update.agent.config import RobotConfig, as_owner_of, make_owned, open_config
@@ -172,15 +173,17 @@ class UpdateAgent:
                 self._note(store, "unsafe", verified, f"installed by {user_name()}: {verified.verdict_problem}")
             return Installed(slot, marker, was_there=False, active=False)
 
-    def activate(self, *, retry: bool = False) -> VersionTrial:
+    def activate(self, *, retry: bool = False, back: bool = False) -> VersionTrial:
         """Switches to the idle slot and starts its trial; verifies the bundle again first.
 
         Args:
             retry: allow a bundle that was rolled back before.
+            back: allow a version below the floor, because the verdict on the active one was revoked.
 
         Raises:
             SlotError: nothing is installed, it is damaged or was rolled back before, or another trial is in progress.
             VerificationError: a key was revoked or the verdict expired since the installation.
+            RevocationError: a validator revoked the verdict.
             ShadowEvidenceError: the robot's settings demand more shadow evidence.
         """
         with self._transaction("activate") as store:
@@ -189,10 +192,12 @@ class UpdateAgent:
             if marker is None:
                 raise SlotError(f"nothing to activate: slot {slot} is empty; `physai robot install BUNDLE` first")
             data = store.read(slot, BUNDLE_FILE)
-            self._verify(store, data, floor=store.state().floor, unsafe=marker.unsafe_no_verdict)
-            require_shadow(self.root, self.config, marker.bundle_sha256)
+            floor = 0 if back else store.state().floor
+            self._verify(store, data, floor=floor, unsafe=marker.unsafe_no_verdict)
+            if not back:
+                require_shadow(self.root, self.config, marker.bundle_sha256)
             try:
-                trial = store.activate(slot, now=self._now(store), boot_id=self.boot(), retry=retry)
+                trial = store.activate(slot, now=self._now(store), boot_id=self.boot(), retry=retry, back=back)
             except OSError:
                 with suppress(OSError, SlotError):
                     self._recover(store)
@@ -310,7 +315,7 @@ class UpdateAgent:
 
     def _verify(self, store: SlotStore, data: bytes, *, floor: int, unsafe: bool) -> Verified:
         config = self.config
-        return verify(
+        verified = verify(
             data,
             config.trust(),
             robot=config.identity().robot,
@@ -320,6 +325,7 @@ class UpdateAgent:
             machine=self.machine,
             require_verdict=not unsafe,
         )
+        return require_standing(verified, self.root, store.fs)
 
     def _learn_time(self, store: SlotStore, verified: Verified) -> None:
         # The creation time of a verified verdict has passed, whatever the robot's clock shows.

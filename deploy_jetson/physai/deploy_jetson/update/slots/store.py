@@ -33,7 +33,9 @@ class Recovery:
 class SlotStore(SlotTree):
     """The slots of one robot and their transitions."""
 
-    def activate(self, slot: SlotName, *, now: datetime, boot_id: str, retry: bool = False) -> VersionTrial:
+    def activate(
+        self, slot: SlotName, *, now: datetime, boot_id: str, retry: bool = False, back: bool = False
+    ) -> VersionTrial:
         """Switches to a slot, on trial until it is committed or rolled back.
 
         Args:
@@ -41,6 +43,7 @@ class SlotStore(SlotTree):
             now: current time, timezone-aware.
             boot_id: id of the current boot.
             retry: allow a bundle that was rolled back before.
+            back: allow a version below the floor, because the verdict on the active one was revoked.
 
         Raises:
             SlotError: the slot is damaged or empty, another trial is in progress, or its bundle was rolled back before.
@@ -53,7 +56,7 @@ class SlotStore(SlotTree):
         marker = self.marker(slot)
         if problems or marker is None:
             raise SlotError("; ".join(problems))
-        if marker.version < state.floor:
+        if marker.version < state.floor and not back:
             raise SlotError(f"version {marker.version} is below {state.floor}, the lowest this robot accepts")
         if marker.bundle_sha256 in state.rejected and not retry:
             raise SlotError(

@@ -8,8 +8,10 @@ from physai.sdk.base.terminal import table
 from physai.sdk.bundle.archive import MODEL_CARD_FILE, BundleError
 from physai.sdk.bundle.manifest import Bundle
 from physai.sdk.evidence.verdict import utc_text
-from physai.sdk.signing.bundle_diff import BundleDifference
+from physai.sdk.signing.files.bundle_diff import BundleDifference
+from physai.sdk.signing.files.status_files import SignedWord
 from physai.sdk.signing.sign import Claims, read_claims
+from physai.sdk.signing.status.drift_report import ReportPredicate
 from physai.sdk.signing.verify import SignedVerdict
 
 _SHORT = 16
@@ -152,3 +154,19 @@ def differences_text(differences: list[BundleDifference], left: str, right: str)
         else:
             lines.append(f"  {one.where}: {one.left} in {left}, {one.right} in {right}")
     return _shortened("\n".join(lines))
+
+
+def word_text(signed: SignedWord) -> str:
+    """Format a status document or a report."""
+    word = signed.word
+    lines = [f"robot    {word.robot}", f"issued   {word.issued}", f"signed   {', '.join(signed.signers)}"]
+    if isinstance(word, ReportPredicate):
+        values = ", ".join(f"{name} {value:.6g}" for name, value in word.values.items())
+        found = [f"bundle   {word.bundle}"] * (word.bundle is not None) + [f"values   {values}"] * bool(values)
+        return "\n".join([f"report   {word.finding}", *lines, *found, word.text]).rstrip()
+    lines = [f"serial   {word.serial}", *lines]
+    lines += [f"revoked  {one.bundle[:16]} since {one.since}: {one.reason}" for one in word.revoked]
+    for one in word.narrowed:
+        lines.append(f"narrowed {one.bundle[:16]} since {one.since}: {one.reason}")
+        lines.append(f"         {one.conditions.model_dump_json(exclude_defaults=True)}")
+    return "\n".join(lines if word.revoked or word.narrowed else [*lines, "all is well"])

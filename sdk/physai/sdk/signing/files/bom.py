@@ -12,7 +12,7 @@ from physai.sdk.bundle.archive import POLICY_FILES
 from physai.sdk.bundle.manifest import Bundle
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.policy.header import GOLDEN_FILE
-from physai.sdk.signing.bundle_diff import verdict_facts
+from physai.sdk.signing.files.bundle_diff import verdict_facts
 from physai.sdk.signing.sign import read_claims
 from physai.sdk.signing.verify import SignedVerdict
 
