@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
     from physai.sdk.evidence.exam_facts import ExamFacts as ExamFacts
+    from physai.sdk.evidence.field_episodes import FieldEpisode as FieldEpisode
+    from physai.sdk.evidence.field_episodes import FieldEpisodes as FieldEpisodes
     from physai.sdk.evidence.latency import LatencyEvidence as LatencyEvidence
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.preferences import Preferences as Preferences
@@ -137,6 +139,8 @@ __all__ = [
     "Exam",
     "ExamFacts",
     "ExamSubject",
+    "FieldEpisode",
+    "FieldEpisodes",
     "GaitClock",
     "GateResult",
     "Guard",

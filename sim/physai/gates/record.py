@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from physai.gates.settings import parse_gates
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import oserror_as, read_bounded, write_atomic
 from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.evidence.field_episodes import load_field_episodes, save_field_episodes
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin, OriginKind, parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, VerdictOutcome, load_verdict
@@ -44,6 +45,7 @@ REPLAYS = 3
 """Batches replayed before a verdict is signed."""
 
 _INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE, _EXAM_FILE = "inputs.json", "twin.json", "latency.json", "exam.json"
+_FIELD_FILE = "field.json"
 _COMPARED: dict[Arm, str] = {"baseline": "baseline.onnx", "reference": "reference.onnx"}
 """Files of policies that are not in the bundle."""
 _MAX_INPUTS_BYTES = 1 << 18
@@ -60,6 +62,7 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
         RecordError: the record cannot be written.
         TwinError: the twin cannot be written.
         EvidenceError: the latency evidence cannot be written.
+        FieldEpisodesError: the field episodes cannot be written.
     """
     folder, subject = report / FOLDER, context.subject
     inputs = {
@@ -77,6 +80,8 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
         save_twin(subject.twin, store.folder / _TWIN_FILE)
         if evidence is not None:
             save_evidence(evidence, store.folder / _LATENCY_FILE)
+        if context.field is not None:
+            save_field_episodes(context.field, store.folder / _FIELD_FILE)
         if subject.exam is not None:
             write_atomic(store.folder / _EXAM_FILE, subject.exam.encode())
         for arm, name in _COMPARED.items():
@@ -202,7 +207,8 @@ def _context(
             f"{source}: recorded by a version that took the twin's command lag for tested, and no held-out recording "
             "tests it; validate again: physai sim validate"
         )
-    context = Context(subject, settings, accept, validators, doubts_lags=doubts)
+    field = load_field_episodes(folder / _FIELD_FILE) if (folder / _FIELD_FILE).is_file() else None
+    context = Context(subject, settings, accept, validators, doubts_lags=doubts, field=field)
     return context, load_evidence(latency) if latency.is_file() else None
 
 
@@ -246,10 +252,11 @@ def _inputs(path: Path) -> dict[str, Any]:
 
 def _require_vouched(stated: Verdict, context: Context, ticks: LatencyEvidence | None) -> None:
     """Raise RecordError if the verdict counts on evidence of a robot that no validator known here signed."""
-    found = {"twin": context.twin_origin, "latency": None if ticks is None else context.latency_origin(ticks)}
-    for what in get_args(EvidenceFile):
+    latency = Origin() if ticks is None else context.latency_origin(ticks)
+    found: dict[EvidenceFile, Origin] = {"twin": context.twin_origin, "latency": latency}
+    for what, here in found.items():
         origin: Origin = getattr(stated.evidence, what)
-        if origin.kind == "robot" and (found[what] or Origin()).kind == "unknown":
+        if origin.kind == "robot" and here.kind == "unknown":
             raise RecordError(
                 f"{VERDICT_FILE} states that the {what} is from {origin}, but no validator that you trust signed it: "
                 f"{unsigned_remedy(what)}, and validate again"

@@ -14,7 +14,7 @@ from physai.gates.judgement import WOULD_PASS
 from physai.gates.report.html import Page, html_report, measurement_text
 from physai.gates.report.junit import junit_xml
 from physai.gates.report.pictures import Filmstrip
-from physai.gates.report.summary import reasons, replay_options
+from physai.gates.report.summary import field_line, reasons, replay_options
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import (
     Cause,
@@ -258,3 +258,26 @@ def test_charts_bear_empty_and_odd_numbers() -> None:
         root = ElementTree.fromstring(drawing)
         assert root.tag == "svg"
         assert "nan" not in drawing
+
+
+def test_the_rate_on_the_robot_has_a_line_of_its_own() -> None:
+    def of(*measured: Measurement) -> str:
+        return field_line(verdict(gate("success", VerdictOutcome.PASS, measured=measured, episodes=320)))
+
+    def rate(name: str, value: float, lower: float, upper: float) -> Measurement:
+        return Measurement(name=name, value=value, lower=lower, upper=upper, confidence=0.95)
+
+    alone = rate("success_rate.field_alone", 0.94, 0.835, 0.987)
+    facts = [Measurement(name=f"success_rate.{name}", value=value) for name, value in (("replays", 0.6), ("twin", 0.9))]
+    count = Measurement(name="field_episodes", value=50)
+    worth = Measurement(name="field_episodes.effective", value=84.2)
+    combined = rate("success_rate.field", 0.949, 0.878, 0.985)
+    assert of(combined, alone, rate("field_correlation", 0.857, 0.391, 0.966), *facts, count, worth) == (
+        "47 of 50, replays agree ρ = 0.86 [0.39, 0.97], rate 0.95 [0.88, 0.98], alone 0.94 [0.83, 0.99]"
+    )
+    unused = worth.model_copy(update={"value": 50.0})
+    assert of(alone.model_copy(update={"name": "success_rate.field"}), alone, *facts, count, unused) == (
+        "47 of 50, ρ unknown: robot or replays always did the same, rate 0.94 [0.83, 0.99] from the robot alone "
+        "(replays 0.60, twin 0.90)"
+    )
+    assert of(combined) == ""

@@ -11,6 +11,7 @@ import numpy as np
 from physai.gates.execution.subject import ValidationSubject
 from physai.gates.settings import ConditionSettings, GateSettings, RateSettings
 from physai.sdk.base.formats.canonical import sha256_hex
+from physai.sdk.evidence.field_episodes import FieldEpisodes
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
 from physai.sdk.evidence.requirements import REMEDIES
@@ -117,6 +118,8 @@ class Context:
     """Validators whose signatures vouch for a robot's evidence."""
     doubts_lags: bool = True
     """Whether lags are played that the twin's held-out recordings do not exclude; records of older versions do not."""
+    field: FieldEpisodes | None = None
+    """Episodes on the robot and their replays, which give its success rate; no outcome depends on them."""
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from physai.gates.checks.field_rate import add_field_rate
 from physai.gates.checks.gate import (
     LATE,
     Context,
@@ -49,12 +50,13 @@ class SuccessGate(Gate):
     question = "Does it complete its task on the calibrated robot?"
 
     def method(self, context: Context) -> str:
-        condition = context.conditions["calibrated"]
+        condition, field = context.conditions["calibrated"], context.field
+        robot = "" if field is None else f" Field episodes of {field.robot}, SHA-256 {field.sha256}, inform only."
         return (
             "Each episode draws the twin's parameters from the posterior and its command delay from "
             f"{1e3 * condition.lag_lower_s:.1f} to {1e3 * condition.lag_upper_s:.1f} ms, with measured noise and the "
             "guard in the loop. An episode succeeds if all of its judgements do. Sequential likelihood-ratio test, "
-            "valid under optional stopping."
+            f"valid under optional stopping.{robot}"
         )
 
     def threshold(self, context: Context) -> str:
@@ -69,7 +71,10 @@ class SuccessGate(Gate):
         return context.settings.success.max_episodes
 
     def play(self, context: Context) -> Play:
-        settings = context.settings.success
+        settings, subject = context.settings.success, context.subject
+        if context.field is not None:
+            model = subject.task.contract.robot.name
+            context.field.require_subject(subject.policy_sha256, subject.policy().fingerprint, model)
         run = yield from run_rate_test(context, context.conditions["calibrated"], settings)
         played = run.all
         finding = GateFinding(
@@ -84,6 +89,8 @@ class SuccessGate(Gate):
                 "length_s": played.length_s.tolist(),
             },
         )
+        if context.field is not None:
+            yield from add_field_rate(context, context.field, run, finding)
         if run.test.outcome is VerdictOutcome.PASS:
             return finding
         yield from explain(

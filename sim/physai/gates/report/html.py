@@ -8,7 +8,7 @@ from typing import Any
 
 from physai.gates.report.pictures import Filmstrip
 from physai.gates.report.plots import plots
-from physai.gates.report.summary import reasons, who_accepts
+from physai.gates.report.summary import field_line, reasons, who_accepts
 from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
 from physai.sdk.pages.style import STYLE
 
@@ -73,6 +73,8 @@ def _answer(verdict: Verdict, page: Page) -> Iterator[str]:
     yield f'<div class="answer {tone}"><div><div class="soft small">May I flash it?</div>'
     yield f'<div class="word">{_word(verdict)}</div></div><div>'
     yield from _reasons(verdict)
+    if field := field_line(verdict):
+        yield f'<p class="soft">field: {escape(field)}</p>'
     yield "</div></div>"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from physai.gates.judgement import WOULD_PASS
-from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
+from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
 from physai.sim.policies.resolve import TaskSource
 from physai.sim.robots import robot_names
 from physai.sim.tasks.registry import BUILT_IN
@@ -37,6 +37,25 @@ def who_accepts(verdict: Verdict) -> str:
     if not verdict.condition:
         return ""
     return f"to robots that accept this evidence: {', '.join(verdict.foreign_evidence)}; by default none does"
+
+
+def field_line(verdict: Verdict) -> str:
+    """Return the success rate on the robot in one line; empty if no field episodes were given."""
+    named = {one.name: one for gate in verdict.gates if gate.gate == "success" for one in gate.measured}
+    if "field_episodes" not in named:
+        return ""
+    rate, alone = named["success_rate.field"], named["success_rate.field_alone"]
+    rho, count = named.get("field_correlation"), named["field_episodes"].value
+    agree = f"replays agree {_interval('ρ = ', rho)}" if rho else "ρ unknown: robot or replays always did the same"
+    text = f"{round(alone.value * count)} of {count:.0f}, {agree}, {_interval('rate ', rate)}"
+    if named["field_episodes.effective"].value > count:
+        return f"{text}, alone {_interval('', alone)}"
+    replays, twin = named["success_rate.replays"].value, named["success_rate.twin"].value
+    return f"{text} from the robot alone (replays {replays:.2f}, twin {twin:.2f})"
+
+
+def _interval(label: str, one: Measurement) -> str:
+    return f"{label}{one.value:.2f} [{one.lower:.2f}, {one.upper:.2f}]"
 
 
 def replay_command(number: int, folder: Path | None, options: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from physai.gates.settings import GateSettings, load_gates
 from physai.sdk.base.errors import ContractError, PhysaiError
 from physai.sdk.base.files import oserror_as, require_replaceable, write_atomic
 from physai.sdk.base.parameters.arguments import require_range
+from physai.sdk.evidence.field_episodes import load_field_episodes
 from physai.sdk.evidence.latency import load_evidence
 from physai.sdk.evidence.origin import parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
@@ -136,7 +137,8 @@ def open_validation(
             try_policy(data, source=str(path))
     # A quantised policy of another run is refused before hours of simulation.
     _ = subject.run
-    return Context(subject, settings, accept, tuple(options.validators))
+    field = load_field_episodes(options.field) if isinstance(options.field, str | Path) else options.field
+    return Context(subject, settings, accept, tuple(options.validators), field=field)
 
 
 def _writable(folder: Path) -> Path:

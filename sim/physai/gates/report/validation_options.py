@@ -12,6 +12,7 @@ from physai.sdk.cli.shared.options import RayAddress
 
 if TYPE_CHECKING:
     from physai.gates.settings import GateSettings
+    from physai.sdk.evidence.field_episodes import FieldEpisodes
     from physai.sdk.evidence.latency import LatencyEvidence
     from physai.sdk.evidence.origin import OriginKind
     from physai.sdk.onnx.device import PolicyDevice
@@ -36,6 +37,7 @@ class ValidationOptions:
         baseline: older policy that it must not underperform.
         reference: policy that it was fine-tuned from by preferences. None for the one in its run folder.
         latency: tick durations measured on the target computer.
+        field: episodes on the robot with their replays, which inform about its success rate and decide nothing.
         jobs: number of worker processes; the verdict does not depend on it. None for 1, with `ray` for the number of
             processors of the cluster.
         ray: run the workers on Ray: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), local
@@ -53,6 +55,7 @@ class ValidationOptions:
     baseline: Annotated[Path | str | None, Option(metavar="POLICY")] = None
     reference: Annotated[Path | str | None, Option(metavar="POLICY")] = None
     latency: Annotated[Path | str | None, Option(metavar="JSON")] | LatencyEvidence = None
+    field: Annotated[Path | str | None, Option(metavar="JSON")] | FieldEpisodes = None
     jobs: int | None = None
     ray: RayAddress = None
     seed: Annotated[int, Option(exclusive="episodes")] = 0

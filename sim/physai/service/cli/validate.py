@@ -112,7 +112,7 @@ def _first_value(result: GateFinding | GateResult | None) -> str:
 
 def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     """The gates as a table, then the reasons why the verdict is not PASS."""
-    from physai.gates.report.summary import reasons, replay_command
+    from physai.gates.report.summary import field_line, reasons, replay_command
     from physai.sdk.evidence.verdict import VerdictOutcome
 
     rows = [[g.gate, g.shown, str(g.episodes or ""), _first_value(g)] for g in verdict.gates]
@@ -129,6 +129,8 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
         lines.append(f"\n{', '.join(summary.waiting)}: would pass in a credible twin")
     evidence = verdict.evidence
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
+    if field := field_line(verdict):
+        lines.append(f"field     {field}")
     lines.append(f"episodes  {verdict.episodes}")
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")
