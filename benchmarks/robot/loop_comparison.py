@@ -15,8 +15,8 @@ from tests.harness.fixtures.local_robot import LocalRobot
 
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.runtime.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
+from physai.deploy_jetson.runtime.hot_swap.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.loop.loop import Loop

@@ -16,9 +16,9 @@ from tests.harness.power_cuts.status_cuts import signed_word, status_cuts
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from benchmarks.robot.runtime import ram_disk
-from physai.deploy_jetson.revocation.joint_bounds import JointBounds
-from physai.deploy_jetson.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
+from physai.deploy_jetson.runtime.revocation.joint_bounds import JointBounds
+from physai.deploy_jetson.runtime.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime

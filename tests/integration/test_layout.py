@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 ROOTS = {
     "sdk": {"sdk"},
     "train": {"train", "foreign", "cluster", "rlhf"},
-    "sim": {"compute", "sim", "twin", "gates", "service"},
+    "sim": {"compute", "sim", "twin", "gates", "drift", "service"},
     "deploy_jetson": {"deploy_jetson"},
     "ros": {"ros"},
 }
-"""Packages of the namespace `physai` in each root. Reserved: `vision` and `drift` in sim, `fleet` in
+"""Packages of the namespace `physai` in each root. Reserved: `vision` in sim, `fleet` in
 deploy_jetson."""
-DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".json", ".html", ".css", ".js"}
+DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".toml", ".json", ".html", ".css", ".js"}
 """What may lie beside Python in a package; anything else needs a line here first."""
 
 
@@ -126,7 +126,7 @@ def test_what_is_installed_has_the_entry_points_of_the_project_file() -> None:
     assert installed == GROUPS, "run `make setup`"
 
 
-FOREIGN = {"physai.gates", "physai.importers", "physai.log_readers", "physai.observation_functions"}
+FOREIGN = {"physai.gates", "physai.log_readers"}
 """Groups that other packages alone contribute to."""
 
 

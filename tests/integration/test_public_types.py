@@ -12,7 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-PACKAGES = ("sdk", "compute", "sim", "twin", "gates", "train", "cluster", "rlhf", "service", "deploy_jetson", "ros")
+PACKAGES = (
+    *("sdk", "compute", "sim", "twin", "gates", "drift"),
+    *("train", "cluster", "rlhf", "service", "deploy_jetson", "ros"),
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

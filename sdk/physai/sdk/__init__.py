@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from physai.sdk.contract.safety_envelope import JointEnvelope as JointEnvelope
     from physai.sdk.contract.safety_envelope import SafetyEnvelope as SafetyEnvelope
     from physai.sdk.contract.safety_envelope import SensorRange as SensorRange
+    from physai.sdk.contract.safety_envelope import StartEnvelope as StartEnvelope
+    from physai.sdk.contract.safety_envelope import StartRange as StartRange
     from physai.sdk.contract.terms import ActionSpec as ActionSpec
     from physai.sdk.contract.terms import ActionTerm as ActionTerm
     from physai.sdk.contract.terms import CommandField as CommandField
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.preferences import Preferences as Preferences
     from physai.sdk.evidence.requirements import Requirements as Requirements
+    from physai.sdk.evidence.shadow import ShadowRequirement as ShadowRequirement
     from physai.sdk.evidence.signature_record import EvidenceSignature as EvidenceSignature
+    from physai.sdk.evidence.status_rules import StatusRules as StatusRules
     from physai.sdk.evidence.verdict import Cause as Cause
     from physai.sdk.evidence.verdict import Counterexample as Counterexample
     from physai.sdk.evidence.verdict import Evidence as Evidence
@@ -180,6 +184,7 @@ __all__ = [
     "SensorField",
     "SensorRange",
     "Service",
+    "ShadowRequirement",
     "Signature",
     "SignedTrust",
     "SignedVerdict",
@@ -187,6 +192,9 @@ __all__ = [
     "Simulation",
     "SimulationState",
     "Software",
+    "StartEnvelope",
+    "StartRange",
+    "StatusRules",
     "Thresholds",
     "TimingSpec",
     "Transport",

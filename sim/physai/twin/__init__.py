@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from physai.twin.logs.check_logs import LogsCheck as LogsCheck
     from physai.twin.logs.check_logs import check_logs as check_logs
     from physai.twin.logs.checks.motion import Motion as Motion
+    from physai.twin.logs.comparison.still_zero import ZeroShift as ZeroShift
     from physai.twin.logs.findings import LogFinding as LogFinding
     from physai.twin.logs.quality import QualityReport as QualityReport
     from physai.twin.logs.raw_log import RawColumn as RawColumn
@@ -122,6 +123,7 @@ __all__ = [
     "Twin",
     "TwinEvent",
     "Windows",
+    "ZeroShift",
     "calibrate",
     "check_closed_loop",
     "check_logs",

@@ -16,8 +16,8 @@ from tests.harness.fixtures.sample import ROBOT, SampleSigners
 from tests.harness.power_cuts.disk import image_key, materialise
 from tests.harness.power_cuts.recorder import Ignores, RecordingFileSystem
 
-from physai.deploy_jetson.revocation.kept_words import COPIES, FOLDER, KeptWords, accept, accept_and_keep
 from physai.deploy_jetson.update.agent.config import RobotConfig
+from physai.deploy_jetson.update.revocation.kept_words import COPIES, FOLDER, KeptWords, accept, accept_and_keep
 from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem
 from physai.deploy_jetson.update.slots.slot_records import RobotIdentity
 from physai.sdk.base.errors import PhysaiError
@@ -70,7 +70,7 @@ def status_cuts(
     fs = RecordingFileSystem(root, ignores=ignores)
     config, ends = RobotConfig(fs), [0]
     for document in documents[:-1]:
-        accept_and_keep(root, config, document, fs)
+        accept_and_keep(root, document, trust=config.trust(), robot=ROBOT, fs=fs)
         ends.append(len(fs.recording.made))
     shutil.rmtree(root)
     disk, seen = fs.recording.disk(), set[tuple[int, int, bytes]]()
@@ -109,7 +109,7 @@ def _judge(root: Path, allowed: tuple[int, ...], all_well: bytes, after: bytes, 
                 return "an older word was accepted"
             except StatusError:
                 pass
-        kept = accept_and_keep(root, config, after)
+        kept = accept_and_keep(root, after, trust=config.trust(), robot=ROBOT)
         if KeptWords(root).load() != kept or not all((root / name).is_file() for name in COPIES):
             return "the next word was not kept"
     except (PhysaiError, OSError) as error:

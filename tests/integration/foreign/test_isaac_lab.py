@@ -380,10 +380,10 @@ def test_files_may_lie_in_one_folder(tmp_path: Path) -> None:
     assert reading_of(tmp_path / "go2_rough_IO_descriptors.yaml").values["joints"] == USD
 
 
-def test_a_checkpoint_is_told_from_a_network(tmp_path: Path) -> None:
-    write(tmp_path, ENVIRONMENT, None)
+def test_a_run_without_a_network_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, ENVIRONMENT, None).unlink()
     (tmp_path / "model_1500.pt").write_bytes(b"pickled")
-    assert "a checkpoint, not a network; `play.py` writes it" in refusal(tmp_path / "model_1500.pt")
+    assert "which `play.py` writes; give a checkpoint by its own name" in refusal(tmp_path)
 
 
 def test_files_of_others_are_left_to_others(tmp_path: Path) -> None:

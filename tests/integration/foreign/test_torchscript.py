@@ -73,6 +73,18 @@ class Remembering(nn.Module):
         return self.actor(out.squeeze(0))
 
 
+class Constant(nn.Module):
+    """A normaliser whose numbers are of double precision, and no buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = Plain().layers
+        self.mean = torch.linspace(-1.0, 1.0, OBSERVATIONS, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers((x - self.mean).float())
+
+
 class Gated(nn.Module):
     """A GRU whose state is assigned, and of an own shape."""
 
@@ -129,8 +141,9 @@ def program(data: bytes, observations: np.ndarray[Any, np.dtype[np.float32]]) ->
         (Remembering(1, 0.0), OBSERVATIONS, ["cell_state", "hidden_state"]),
         (Remembering(2, 0.3), OBSERVATIONS, ["cell_state", "hidden_state"]),
         (Gated(), OBSERVATIONS, ["state"]),
+        (Constant(), OBSERVATIONS, []),
     ],
-    ids=["plain", "estimator", "lstm", "two layers that begin elsewhere", "gru"],
+    ids=["plain", "estimator", "lstm", "two layers that begin elsewhere", "gru", "double precision"],
 )
 def test_a_program_becomes_a_graph_that_computes_the_same_over_successive_calls(
     module: nn.Module, width: int, remembers: list[str]
@@ -205,7 +218,7 @@ class Counting(Plain):
     [
         (Random(), r"draws random numbers \(aten::randn\)"),
         (Branching(), "cannot be converted"),
-        (ForOne(), "cannot be converted"),
+        (ForOne(), r"takes one row, and not 4, one for each robot: .*; keep the number of rows where it sets a shape"),
         (Two(), "takes 2 inputs"),
         (Counting(), "remembers in calls, which has no axis of one robot"),
     ],

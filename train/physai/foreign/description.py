@@ -17,6 +17,8 @@ COMMAND = "velocity_command"
 Joints = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
 PerJoint = Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_JOINTS)]
 Three = tuple[Finite, Finite, Finite]
+_ACTIVATIONS = "celu|elu|gelu|leaky_relu|mish|relu|selu|sigmoid|silu|softplus|softsign|tanh"
+Activation = Annotated[str, Field(pattern=f"^({_ACTIVATIONS})$")]
 
 
 class TermDescription(Frozen):
@@ -34,6 +36,7 @@ class TermDescription(Frozen):
         "motion",
         "motion_orientation",
         "orientation",
+        "roll_pitch_yaw",
         "base_lin_vel",
     ]
     """`ang_vel`: of the base in its own frame [rad/s]; `gravity`: its direction in the base's frame; `command`: see
@@ -41,7 +44,8 @@ class TermDescription(Frozen):
     output; `clock` and `constant`: see the contract; `motion`: positions and then velocities of the joints in the
     motion that the policy follows; `motion_orientation`: rotation from the robot's body to the motion's, first two
     columns of its matrix by rows, both relative to their heading at the start; `orientation`: of the base in the world,
-    a quaternion wxyz. `base_lin_vel`, which no robot measures, is refused by name."""
+    a quaternion wxyz; `roll_pitch_yaw`: the same as angles about the fixed axes x, y and z, in this order [rad].
+    `base_lin_vel`, which no robot measures, is refused by name."""
     joints: Joints | None = None
     """Joints in this order; None for those of the policy."""
     elements: Annotated[tuple[int, ...], Field(min_length=1, max_length=256)] | None = None
@@ -149,6 +153,11 @@ class PolicyDescription(Frozen):
     the observation are those of their inputs."""
     held: dict[Name, HeldJoint] | None = None
     """Joints that the policy does not command."""
+    activation: Activation | None = None
+    """Function between the layers of a network that is given as weights alone; None for a file with a graph."""
+    squash: Literal["none", "tanh", "clip"] | None = None
+    """Bound that its program sets to the outputs of such a network: none, tanh, or clip to ±1, or to the range of its
+    action space where the file states one."""
     licence: Annotated[str, Field(max_length=200)] = ""
     """Licence of the weights."""
 
@@ -161,9 +170,15 @@ QUESTIONS: dict[str, str] = {
     "action_scale": "target = default_pos + action_scale · output [rad]",
     "control_dt": "period of the policy [s]",
     "observation": "terms of the observation in their order; write them in a physai.yaml",
-    "command": "least and greatest command that it was trained for: [[forwards, left, turn], [forwards, left, turn]]",
+    "command": "least and greatest command it was trained for: [[forwards, left, turn], [forwards, left, turn]]",
+    "activation": "function between the layers, such as elu, relu or tanh, which weights do not show",
+    "squash": "bound that its program sets to the outputs: none, tanh, or clip to ±1",
 }
 """What has to be stated, in words."""
+WEIGHTS_QUESTIONS = ("activation", "squash")
+"""Those of networks that are given as weights alone."""
+GENERAL_QUESTIONS = tuple(name for name in QUESTIONS if name not in WEIGHTS_QUESTIONS)
+"""Those of every policy."""
 
 MAX_DEPTH = 8
 GREATEST = 1e9

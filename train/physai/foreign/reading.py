@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from physai.foreign.description import QUESTIONS, PolicyDescription, lengths, unusable
+from physai.foreign.description import GENERAL_QUESTIONS, QUESTIONS, PolicyDescription, lengths, unusable
 from physai.foreign.errors import ForeignPolicyError, OpenQuestionsError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
@@ -83,7 +83,7 @@ class PolicyReading:
         if self.contradictions:
             raise ForeignPolicyError("what is stated contradicts itself:\n  " + "\n  ".join(self.contradictions))
         needless = {"command"} if "motion" in self.values else set[str]()
-        missing = [name for name in QUESTIONS if name not in self.values and name not in needless]
+        missing = [name for name in GENERAL_QUESTIONS if name not in self.values and name not in needless]
         if missing:
             raise open_questions(self.network, missing)
         document = json.dumps({"format_version": 1, **self.values})

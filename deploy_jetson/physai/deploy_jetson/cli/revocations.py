@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from physai.deploy_jetson.revocation.robot_words import robot_revocations
 from physai.deploy_jetson.update.robot_tree import TreeOption
+from physai.deploy_jetson.update.robot_words import robot_revocations
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.verb import AsJson, verb
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.revocation.robot_words import RobotRevocations
+    from physai.deploy_jetson.update.robot_words import RobotRevocations
 
 
 @verb(robot_revocations, summary="show or accept the word of validators: verdicts that are revoked or narrowed")

@@ -3,12 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from physai.deploy_jetson.runtime.hot_swap.candidate import CandidateError
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.sdk.contract.policy_contract import PolicyContract
-
-# Relative tolerance between a requested rate and 1 / control_dt.
-RATE_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -48,14 +43,3 @@ class RunOptions:
     shadow: Path | None = None
     """Bundle that computes on the same samples and commands nothing; None for none."""
     names: OptionNames = OptionNames()
-
-
-def require_rate(options: RunOptions, contract: PolicyContract) -> None:
-    """Raise CandidateError if the policy does not have the required rate."""
-    wanted, trained = options.rate_hz, 1.0 / contract.timing.control_dt
-    # A policy's memory and its commands have the control period built in.
-    if wanted is not None and not abs(wanted / trained - 1.0) <= RATE_TOLERANCE:
-        raise CandidateError(
-            f"the policy was trained at {trained:g} Hz and means something else at {wanted:g} Hz; leave out "
-            f"{options.names.rate}, or train and export for that rate"
-        )

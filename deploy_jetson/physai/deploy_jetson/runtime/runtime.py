@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from physai.deploy_jetson.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlSocket
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, CommandQueue, Levels
-from physai.deploy_jetson.runtime.health_report import RuntimeHealth
-from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine
+from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine, require_rate
+from physai.deploy_jetson.runtime.hot_swap.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper, open_swapper
 from physai.deploy_jetson.runtime.io.robot_check import DescribesRobot, check_robot
 from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.loop_result import Counts, LoopEnd
 from physai.deploy_jetson.runtime.loop.summary import Summary, stages_us
 from physai.deploy_jetson.runtime.loop.tick import Tick
-from physai.deploy_jetson.runtime.reporter import Reporter
-from physai.deploy_jetson.runtime.run_options import RunOptions, require_rate
+from physai.deploy_jetson.runtime.revocation.status_watch import StatusWatch
+from physai.deploy_jetson.runtime.run_options import RunOptions
+from physai.deploy_jetson.runtime.shadow.shadow_runs import Shadows
 from physai.deploy_jetson.runtime.standby.standby import Standby
 from physai.deploy_jetson.runtime.standby.start import drives_at_once, note_driving
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
 from physai.deploy_jetson.runtime.stop.stop_records import StopRecords
 from physai.deploy_jetson.runtime.system.realtime import acquire
+from physai.deploy_jetson.runtime.system.reporter import Reporter
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog, open_watchdog
-from physai.deploy_jetson.shadow.shadow_runs import Shadows
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
@@ -176,7 +176,8 @@ class Runtime:
         self._shadows.active = lambda: candidate if self._loop is None else self._loop.loaded.candidate
         if self.options.hot_swap:
             sha256 = candidate.bundle_sha256
-            self._scout, self._swapper = open_swapper(self.options, contract, sha256, self._open_health, self._say)
+            made, say = self._open_health, self._say
+            self._scout, self._swapper = open_swapper(self.options, contract, sha256, made, say, self.commands)
         self._loop = Loop(
             self._tick,
             LoadedPolicy(candidate, policy, health),

@@ -35,13 +35,14 @@ SHORT_CUTS = {
     "export": "policy.export",
     "import": "policy.import",
     "calibrate": "sim.calibrate",
+    "drift": "sim.drift",
     "validate": "sim.validate",
     "flash": "robot.flash",
     "new": "tasks.new",
 }
-"""Names of eleven verbs without their nouns."""
+"""Names of twelve verbs without their nouns."""
 
-RESERVED = ("drift", "demos", "fleet", "mcp")
+RESERVED = ("demos", "fleet", "mcp")
 """Places of verbs to come; nothing else takes them."""
 
 OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {

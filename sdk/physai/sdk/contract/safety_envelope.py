@@ -83,7 +83,7 @@ class SensorRange(Frozen):
 
 
 class StartRange(Frozen):
-    """Where one joint may be when the policy takes over."""
+    """Range of one joint in which the policy may take over."""
 
     joint: Name
     lower: Finite

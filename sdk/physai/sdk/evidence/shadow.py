@@ -119,6 +119,11 @@ class ShadowEvidence(Frozen):
     """Of the robot's key; left out of the document if it has none."""
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """Counts that only rise while a run lasts."""
+        return self.ticks, self.unanswered, self.stops
+
+    @property
     def sha256(self) -> str:
         """SHA-256 of the canonical JSON without the signature."""
         return sha256_hex(canonical_json(self.model_copy(update={"signature": None})))
@@ -135,34 +140,6 @@ class ShadowRequirement(Frozen):
     """Share of the range of commands that one run visited."""
     stops: Ticks = 0
     """Times that the guard may have taken the robot from the shadow, over all runs."""
-
-    def check(self, runs: Iterable[ShadowEvidence]) -> None:
-        """Check the evidence for one bundle on one robot.
-
-        Args:
-            runs: evidence whose signatures were checked; a run that is given twice counts once.
-
-        Raises:
-            ShadowEvidenceError: there is too little; names everything that is missing.
-        """
-        distinct: dict[str, ShadowEvidence] = {}
-        for run in runs:
-            known = distinct.get(run.run)
-            if known is None or run.ticks > known.ticks:
-                distinct[run.run] = run
-        given = list(distinct.values())
-        ticks, starts = sum(run.ticks for run in given), sum(run.starts for run in given)
-        share = max((run.command_share for run in given), default=0.0)
-        stops = sum(run.stops for run in given)
-        lacking = [f"{ticks} of {self.ticks} ticks"] * (ticks < self.ticks)
-        lacking += [f"{starts} of {self.starts} starts"] * (starts < self.starts)
-        lacking += [f"{share:.0%} of the commands, {self.command_share:.0%} needed"] * (share < self.command_share)
-        lacking += [f"{stops} stops by the guard, at most {self.stops} allowed"] * (stops > self.stops)
-        if lacking:
-            raise ShadowEvidenceError(
-                f"this robot asks for shadow evidence before a trial, there is {'; '.join(lacking)}: let the bundle "
-                "compute while the present policy drives, with `physai robot shadow BUNDLE`"
-            )
 
 
 _KIND = DocumentKind(
@@ -199,3 +176,34 @@ def save_shadow_evidence(evidence: ShadowEvidence, path: Path) -> None:
     """
     with oserror_as(ShadowEvidenceError, f"{path}: cannot be written"):
         write_atomic(path, canonical_json(evidence))
+
+
+def check_shadow(demanded: ShadowRequirement, runs: Iterable[ShadowEvidence]) -> None:
+    """Check the evidence for one bundle on one robot.
+
+    Args:
+        demanded: by the robot's settings.
+        runs: evidence whose signatures were checked; a run that is given twice counts once.
+
+    Raises:
+        ShadowEvidenceError: there is too little; names everything that is missing.
+    """
+    distinct: dict[str, ShadowEvidence] = {}
+    for run in runs:
+        known = distinct.get(run.run)
+        # Of copies of one file the newest, whose counts are the greatest.
+        if known is None or run.counts > known.counts:
+            distinct[run.run] = run
+    given = list(distinct.values())
+    ticks, starts = sum(run.ticks for run in given), sum(run.starts for run in given)
+    share = max((run.command_share for run in given), default=0.0)
+    stops = sum(run.stops for run in given)
+    lacking = [f"{ticks} of {demanded.ticks} ticks"] * (ticks < demanded.ticks)
+    lacking += [f"{starts} of {demanded.starts} starts"] * (starts < demanded.starts)
+    lacking += [f"{share:.0%} of the commands, {demanded.command_share:.0%} needed"] * (share < demanded.command_share)
+    lacking += [f"{stops} stops by the guard, at most {demanded.stops} allowed"] * (stops > demanded.stops)
+    if lacking:
+        raise ShadowEvidenceError(
+            f"this robot asks for shadow evidence before a trial, there is {'; '.join(lacking)}: let the bundle "
+            "compute while the present policy drives, with `physai robot shadow BUNDLE`"
+        )

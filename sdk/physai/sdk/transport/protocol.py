@@ -283,9 +283,11 @@ class RobotEndpoint(Protocol):
 
 
 def required_fields(contract: PolicyContract) -> tuple[str, ...]:
-    """Return the sensor and command fields that the graph and the guard read."""
-    interface = graph_interface(contract)
+    """Return the sensor and command fields that the graph, the guard and the start envelope read."""
+    interface, start = graph_interface(contract), contract.safety.start
     needed = {*interface.sensors, "joint_pos", "joint_vel"}
+    if start is not None and start.tilt is not None:
+        needed.add("imu_quat")
     return (*(s.name for s in contract.robot.sensors if s.name in needed), *interface.commands)
 
 

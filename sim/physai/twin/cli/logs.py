@@ -29,7 +29,8 @@ def _check(call: Callable[..., LogsCheck], *, as_json: AsJson = False) -> int:
     Without --columns, the column map is `<log>.columns.yaml` or `columns.yaml` next to the recording; otherwise it
     follows from the format (ROS, LeRobot) or is the built-in map that matches the columns.
 
-    exit code: 0 usable for calibration, 1 a defect prevents it, 2 a recording cannot be read
+    exit code: 0 usable for calibration, 1 a defect prevents it or an encoder's zero has moved, 2 a recording cannot be
+    read
     """
     with share_bar("checking") as progress:
         found = call(progress=progress)
@@ -38,7 +39,7 @@ def _check(call: Callable[..., LogsCheck], *, as_json: AsJson = False) -> int:
     else:
         _print_all(found)
     # Unreadable input is the worse result, even if another recording has a defect.
-    return 2 if found.unreadable else 0 if found.usable else 1
+    return 2 if found.unreadable else 0 if found.usable and not any(zero.moved for zero in found.zeros) else 1
 
 
 def _print_all(found: LogsCheck) -> None:
@@ -57,6 +58,8 @@ def _print_all(found: LogsCheck) -> None:
     summary = lag_summary(lag for report in reports.values() for lag in report.lags)
     if summary is not None and len(reports) > 1:
         print(f"Command-to-effort lag: {1e3 * summary.mean_s:.1f} ms, 99 % within {1e3 * summary.p99_s:.1f} ms.")
+    for zero in found.zeros:
+        print(f"command minus position at rest, {'MOVED' if zero.moved else 'unchanged'}: {printable(zero.text)}")
     usable = sum(report.usable for report in reports.values())
     total = len(reports) + len(found.unreadable)
     print(f"{usable} of {total} recording{'s' if total != 1 else ''} usable for calibration")
@@ -140,6 +143,7 @@ def _as_json(found: LogsCheck) -> dict[str, Any]:
         "usable": found.usable,
         "lag": None if lag is None else asdict(lag),
         "logs": [_log_json(report, found.pictures.get(source)) for source, report in found.reports.items()],
+        "zeros": [{**asdict(zero), "moved": zero.moved} for zero in found.zeros],
         "unreadable": [{"source": source, "error": error} for source, error in found.unreadable.items()],
     }
 

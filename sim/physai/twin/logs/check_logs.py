@@ -15,7 +15,9 @@ from physai.sdk.base.parameters.option import Option
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import RobotSpec
     from physai.sim.robots import Robot
+    from physai.twin.logs.comparison.still_zero import ZeroShift
     from physai.twin.logs.quality import QualityReport
+    from physai.twin.logs.raw_log import RawLog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class LogsCheck:
     """Plots that were written, by source."""
     limits_checked: bool
     """Whether the robot's limits were known from the caller."""
+    zeros: tuple[ZeroShift, ...] = ()
+    """Joints' positions at rest relative to their commands, against earlier recordings."""
 
     @property
     def usable(self) -> bool:
@@ -43,6 +47,7 @@ def check_logs(
     model: Annotated[str | Path | None, Option(old=("--robot",), metavar="FILE")] | Robot = None,
     columns: Annotated[Path | str | None, Option(metavar="YAML")] = None,
     picture: Annotated[Path | str | None, Option(metavar="PNG")] = None,
+    against: Annotated[Sequence[str | Path], Option(flags=("--earlier",), metavar="RECORDING")] = (),
     progress: Callable[[float], None] = lambda share: None,
 ) -> LogsCheck:
     """Check recordings: clock, units, wrapped and clipped channels, spikes, motion, command-to-effort lag, noise.
@@ -53,6 +58,8 @@ def check_logs(
         model: robot with joints and limits. None for the column map's.
         columns: column map for all recordings.
         picture: plot the recordings; several files get the recording's name as suffix.
+        against: earlier recordings of the robot: joints whose position commands and positions at rest differ otherwise
+            than there are named, as their encoders' zeros have moved.
         progress: called with the share that is done.
 
     Returns:
@@ -95,7 +102,27 @@ def check_logs(
         unreadable=unreadable,
         pictures={} if target is None else _draw(reports, target),
         limits_checked=fixed is not None,
+        zeros=_zeros([report.log for report in reports.values()], several(against), model, column_map),
     )
+
+
+def _zeros(
+    later: Sequence[RawLog], earlier: Sequence[str | Path], model: str | Path | Robot | None, column_map: Path | None
+) -> tuple[ZeroShift, ...]:
+    """Shifts of zeros against earlier recordings; none without any."""
+    from physai.sim.robots import load_robot
+    from physai.twin.logs.comparison.still_zero import zero_shifts
+    from physai.twin.logs.reader import all_episodes, read_raw, robot_of
+
+    if not earlier or not later:
+        return ()
+    before: list[RawLog] = []
+    named: str | Path | Robot | None = model
+    for source in all_episodes(earlier):
+        named = named or robot_of(source, column_map=column_map)
+        before.append(read_raw(source, None if named is None else _robot(named), column_map=column_map))
+    robot = load_robot(named) if isinstance(named, str | Path) else named
+    return zero_shifts(later, before, robot)
 
 
 def _robot(model: str | Path | Robot) -> RobotSpec:

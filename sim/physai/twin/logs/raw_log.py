@@ -71,6 +71,8 @@ class RawLog:
     """What the reader left out, assumed or saw in the file."""
     base: BasePose | None = None
     """Pose of the floating base, whose quaternions may have any length."""
+    start_s: float = 0.0
+    """Time of the first sample by the file's own clock [s]; 0 if that starts with the recording."""
 
     @property
     def joint_names(self) -> tuple[str, ...]:

@@ -18,15 +18,15 @@ from tests.harness.fixtures.site import Site
 from tests.harness.power_cuts.status_cuts import signed_word, status_cuts
 from tests.support.patience import PATIENCE_S, until
 
-from physai.deploy_jetson.revocation import status_sources
-from physai.deploy_jetson.revocation.kept_words import RevocationError
-from physai.deploy_jetson.revocation.robot_words import robot_revocations
-from physai.deploy_jetson.revocation.status_sources import read_source
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
 from physai.deploy_jetson.runtime.loop.loop_result import LoopEnd
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.deploy_jetson.update.revocation import status_sources
+from physai.deploy_jetson.update.revocation.kept_words import RevocationError
+from physai.deploy_jetson.update.revocation.status_sources import read_source
+from physai.deploy_jetson.update.robot_words import robot_revocations
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.evidence.status_rules import StatusRules

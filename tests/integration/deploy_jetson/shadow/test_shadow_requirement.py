@@ -10,7 +10,7 @@ import pytest
 from tests.harness.fixtures.sample import ROBOT, SampleSigners
 from tests.harness.fixtures.site import Site
 
-from physai.deploy_jetson.shadow.shadow_files import evidence_of, keep_evidence
+from physai.deploy_jetson.update.shadow_files import evidence_of, keep_evidence
 from physai.deploy_jetson.update.slots.layout import ROBOT_KEY_FILE, SHADOW_FOLDER
 from physai.deploy_jetson.update.slots.slot_records import RobotIdentity
 from physai.sdk.bundle.manifest import read_bundle
@@ -152,6 +152,18 @@ def signed_by_another_enrolled_robot(site: Site, workshop: SampleSigners) -> Non
     save_shadow_evidence(evidence.model_copy(update={"signature": signature}), path)
 
 
+def answered_by_the_twin(site: Site, workshop: SampleSigners) -> None:
+    made = facts(sha_of(site, 2), ticks=5000, starts=9)
+    stand_in = Origin(kind="stand-in", robot=ROBOT)
+    keep_evidence(site.agent.root, made, robot=ROBOT, origin=stand_in, active_sha256="3" * 64)
+
+
+def while_the_same_policy_drove(site: Site, workshop: SampleSigners) -> None:
+    sha = sha_of(site, 2)
+    made = facts(sha, ticks=5000, starts=9)
+    keep_evidence(site.agent.root, made, robot=ROBOT, origin=ORIGIN, active_sha256=sha)
+
+
 def damaged(site: Site, workshop: SampleSigners) -> None:
     path = keep(site, sha_of(site, 2), ticks=5000, starts=9)
     path.write_bytes(path.read_bytes()[:-20])
@@ -174,6 +186,8 @@ def a_link_to_a_file_elsewhere(site: Site, workshop: SampleSigners) -> None:
         signed_by_nobody,
         signed_by_a_key_that_was_revoked,
         signed_by_another_enrolled_robot,
+        answered_by_the_twin,
+        while_the_same_policy_drove,
         damaged,
         a_link_to_a_file_elsewhere,
     ],
@@ -206,8 +220,27 @@ def test_the_robots_key_is_made_once_and_is_for_the_robot_alone(site: Site) -> N
         keep(site, "a" * 64)
 
 
+def test_a_robot_that_gets_another_name_keeps_its_key_under_that_name(site: Site) -> None:
+    path = site.agent.root / ROBOT_KEY_FILE
+    before = load_public_key(public_path(path))
+    public_path(path).unlink()
+    site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-3"))
+    after = load_public_key(public_path(path))
+    assert after.key_id == before.key_id
+    assert after.label == f"{ROBOT}/cell-3"
+
+
+def test_of_an_older_copy_and_the_newest_file_of_a_run_the_newest_counts(demanding: Site) -> None:
+    path = keep(demanding, sha_of(demanding, 2), ticks=5000, starts=9)
+    older = path.read_bytes()
+    keep(demanding, sha_of(demanding, 2), ticks=5000, starts=9, stops=2)
+    (path.parent / f"{path.name[:12]}-{'0' * 32}.json").write_bytes(older)
+    with pytest.raises(ShadowEvidenceError, match="2 stops by the guard"):
+        demanding.agent.activate()
+
+
 def test_only_the_last_thousand_runs_are_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("physai.deploy_jetson.shadow.shadow_files.MAX_FILES", 3)
+    monkeypatch.setattr("physai.deploy_jetson.update.shadow_files.MAX_FILES", 3)
     for number in range(5):
         keep(site, "a" * 64, run=str(number))
     kept = sorted(path.name[13:14] for path in (site.agent.root / SHADOW_FOLDER).iterdir())

@@ -9,8 +9,9 @@ from tests.harness.fixtures.sample import ROBOT, SampleSigners
 from tests.harness.fixtures.site import Site
 from tests.harness.power_cuts.status_cuts import START, signed_word, status_cuts
 
-from physai.deploy_jetson.revocation.going_back import go_back
-from physai.deploy_jetson.revocation.kept_words import (
+from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.going_back import go_back
+from physai.deploy_jetson.update.revocation.kept_words import (
     COPIES,
     KeptRecord,
     KeptWords,
@@ -19,9 +20,9 @@ from physai.deploy_jetson.revocation.kept_words import (
     accept_and_keep,
     revocation_of,
 )
-from physai.deploy_jetson.revocation.robot_words import robot_revocations
-from physai.deploy_jetson.revocation.status_sources import read_source
-from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.revocation.status_sources import read_source
+from physai.deploy_jetson.update.robot_words import robot_revocations
+from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.status.status_document import (
@@ -38,7 +39,9 @@ UNIT = f"{ROBOT}/cell-3"
 
 
 def keep(site: Site, data: bytes) -> KeptRecord:
-    return accept_and_keep(site.agent.root, site.agent.config, data)
+    return accept_and_keep(
+        site.agent.root, data, trust=site.agent.config.trust(), robot=site.agent.config.identity().robot
+    )
 
 
 def revoke(site: Site, version: int, serial: int) -> None:
@@ -175,6 +178,25 @@ class TestAgent:
         assert active is not None
         assert go_back(site.agent, active.bundle_sha256, "revoked").startswith("went back to version 1:")
         assert site.agent.store.state().trial is None
+
+    def test_a_version_that_waits_for_its_trial_is_no_way_back(self, site: Site) -> None:
+        site.run(1)
+        site.run(2)
+        site.agent.install(site.bundles[3])
+        revoke(site, 2, 1)
+        active = site.active
+        assert active is not None
+        with pytest.raises(SlotError, match="version 3 waits for its trial and was never committed"):
+            go_back(site.agent, active.bundle_sha256, "revoked")
+        assert site.active_version == 2
+
+    def test_words_of_former_names_of_the_robot_are_given_up(self, workshop: SampleSigners) -> None:
+        record = accept(KeptRecord(), signed_word(workshop, 5, robot=UNIT), workshop.trust, UNIT)
+        assert record is not None
+        other = f"{ROBOT}/other"
+        after = accept(record, signed_word(workshop, 1, robot=other), workshop.trust, other)
+        assert after is not None
+        assert [word.robot for word in after.words] == [other]
 
     def test_nobody_goes_back_to_a_revoked_version(self, site: Site) -> None:
         site.run(1)

@@ -10,10 +10,10 @@ from tests.harness.fixtures.sample import SampleSigners, sample_contract
 from tests.harness.fixtures.site import Site
 from tests.harness.power_cuts.status_cuts import signed_word
 
-from physai.deploy_jetson.revocation.joint_bounds import JointBounds, contradiction_of
-from physai.deploy_jetson.revocation.kept_words import FOLDER
-from physai.deploy_jetson.revocation.live_words import LiveWords
+from physai.deploy_jetson.runtime.revocation.joint_bounds import JointBounds, contradiction_of
+from physai.deploy_jetson.runtime.revocation.live_words import LiveWords
 from physai.deploy_jetson.runtime.run_options import RunOptions
+from physai.deploy_jetson.update.revocation.kept_words import FOLDER
 from physai.sdk.evidence.requirements import Requirements, RequirementsError
 from physai.sdk.evidence.status_rules import StatusRules
 from physai.sdk.signing.status.status_document import NarrowedConditions

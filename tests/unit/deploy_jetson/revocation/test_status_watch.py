@@ -10,13 +10,13 @@ from tests.harness.fixtures.sample import ROBOT
 from tests.harness.fixtures.site import Site
 
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.deploy_jetson.revocation.kept_words import accept_and_keep
-from physai.deploy_jetson.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
+from physai.deploy_jetson.runtime.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
+from physai.deploy_jetson.update.revocation.kept_words import accept_and_keep
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.signing.status.status_document import (
     NarrowedCommand,
@@ -58,7 +58,9 @@ def test_a_word_follows_the_policy_that_drives(site: Site, senses: SensorInput) 
         revoked=(RevokedVerdict(bundle=REVOKED, reason="worn", since=SINCE),),
         narrowed=(NarrowedVerdict(bundle=NARROWED, reason="worn", since=SINCE, conditions=half),),
     )
-    accept_and_keep(site.agent.root, site.agent.config, sign_status([site.workshop.validator], word))
+    accept_and_keep(
+        site.agent.root, sign_status([site.workshop.validator], word), trust=site.agent.config.trust(), robot=ROBOT
+    )
     commands, said = CommandQueue(), list[str]()
     watch = StatusWatch(RunOptions(root=site.agent.root), commands, said.append)
     loop: Any = SimpleNamespace(loaded=loaded(NARROWED))

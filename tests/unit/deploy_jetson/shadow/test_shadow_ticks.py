@@ -14,9 +14,10 @@ from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.loop.clocks import Clocks
 from physai.deploy_jetson.runtime.loop.tick import Tick
-from physai.deploy_jetson.shadow.shadow_meter import ShadowMeter
-from physai.deploy_jetson.shadow.shadow_ticks import ShadowError, ShadowTick, ShadowTicks, require_same_robot
+from physai.deploy_jetson.runtime.shadow.shadow_meter import ShadowMeter
+from physai.deploy_jetson.runtime.shadow.shadow_ticks import ShadowError, ShadowTicks, require_same_robot
 from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, FlightRing, FlightView
+from physai.deploy_jetson.telemetry.flight.shadow_memory import ShadowTick
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.header import POLICY_FILE
@@ -148,6 +149,24 @@ def test_after_a_stop_it_begins_anew() -> None:
     assert 4 <= facts["ticks"] <= 6
     assert facts["divergence"][0]["greatest"] > 0.0
     assert facts["moments"][0]["fields"]["joint_pos"]
+
+
+def test_a_sample_that_is_not_valid_and_a_shadow_that_comes_later_are_no_start() -> None:
+    data = sample_policy(seed=3)[POLICY_FILE]
+    drive = Drive(data)
+    drive.start()
+    for _ in range(20):
+        drive.run()
+    contract, flight = drive.contract, drive.flight()
+    ticks = flight.ticks.copy()
+    # In RUN, and not asked: the sample was too old.
+    ticks["inference_ns"][-8] = 0
+    started = [int(tick["state"]) for tick in ticks].index(GuardState.RUN)
+    for first, starts in ((0, 1), (started + 3, 0)):
+        shadow, meter = ShadowTicks(contract, bound(data)), ShadowMeter(contract, contract, None)
+        for tick, row in zip(ticks[first:], flight.rows[first:], strict=True):
+            meter.add(tick, row, shadow.run(tick, row))
+        assert meter.facts()["starts"] == starts
 
 
 def changed(**parts: object) -> PolicyContract:

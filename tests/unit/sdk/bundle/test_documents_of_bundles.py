@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from physai.sdk.bundle.manifest import read_bundle
-from physai.sdk.signing.files.bundle_diff import diff_bundles
 from physai.sdk.signing.document_schemas import SCHEMAS, schema, schema_text
 from physai.sdk.signing.files.bom import bom, bom_text
+from physai.sdk.signing.files.bundle_diff import diff_bundles
 
 Workshop = Any
 jsonschema = pytest.importorskip("jsonschema")

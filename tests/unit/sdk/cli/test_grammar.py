@@ -53,8 +53,8 @@ def test_every_command_is_a_noun_with_verbs_or_a_short_cut() -> None:
         assert bool(children(parser)) == (name not in {*SHORT_CUTS, *ALONE}), name
 
 
-def test_short_cuts_are_eleven_verbs_of_nouns() -> None:
-    assert len(SHORT_CUTS) == 11
+def test_short_cuts_are_twelve_verbs_of_nouns() -> None:
+    assert len(SHORT_CUTS) == 12
     for short, long in SHORT_CUTS.items():
         noun, verb = long.split(".")
         assert choose([short]).command is choose([noun, verb]).command

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from physai.foreign.body.torch_files import TORCH_SUFFIXES
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.file_names import TORCH_SUFFIXES
 from physai.sdk.base.file_names import MAX_POLICY_BYTES
 from physai.sdk.base.files import read_bounded
 
@@ -92,14 +92,16 @@ def diagnose(file: str | Path) -> PolicyDiagnosis:
     inferred: a graph does not show one.
 
     Args:
-        file: an ONNX file, whose weights may lie in other files of the same folder, or a TorchScript file.
+        file: an ONNX file, whose weights may lie in other files of the same folder, a TorchScript file, or a
+            checkpoint.
 
     Returns:
         The diagnosis. A graph that cannot be admitted is one, too.
 
     Raises:
-        ForeignPolicyError: the file cannot be read, or is no ONNX file.
-        ApartError: it is no TorchScript file, or the child process hung, crashed or used too much memory.
+        ForeignPolicyError: the file cannot be read, is no ONNX file, or holds weights that do not show a whole graph.
+        ApartError: it is no TorchScript file or no checkpoint of a known layout, or the child process hung, crashed or
+            used too much memory.
         MissingExtraError: the package `onnx` is not installed.
     """
     from physai.foreign.body.apart import read_body, require_onnx
@@ -108,13 +110,35 @@ def diagnose(file: str | Path) -> PolicyDiagnosis:
     require_onnx()
     data = read_bounded(path, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
     converted, changes = data, list[str]()
-    if path.suffix.lower() in TORCH_SUFFIXES:
+    from physai.foreign.body.checkpoints.weights import is_weights
+
+    if is_weights(data, path.suffix):
+        converted, changes = _of_weights(path, data)
+    elif path.suffix.lower() in TORCH_SUFFIXES:
         from physai.foreign.body.torchscript import convert_torchscript, torchscript_changes
 
         program, converted = convert_torchscript(data, source=path.name, width=None)
         changes = torchscript_changes(program)
     facts, _ = read_body(converted, source=path.name, folder=path.parent)
     return _diagnosis(path, data, {**facts, "changes": [*changes, *facts.get("changes", ())]})
+
+
+def _of_weights(path: Path, data: bytes) -> tuple[bytes, list[str]]:
+    """Return a graph of weights alone, if they show all of it."""
+    from physai.foreign.body.checkpoints.weights import convert_weights, weights_changes
+
+    facts, converted = convert_weights(data, source=path.name, settings={})
+    if not converted:
+        parts = [f"{facts['observations']} observations", *map(str, facts["hidden"]), f"{facts['actions']} actions"]
+        extra = [f"memory {facts['memory']}"] * bool(facts["memory"])
+        extra += [f"normaliser {facts['normaliser']}"] * bool(facts["normaliser"])
+        missing = [name for name in ("activation", "squash") if name not in facts["stated"]]
+        raise ForeignPolicyError(
+            f"{path}: weights alone of {facts['library']}, {' → '.join(parts)}{''.join(f', {one}' for one in extra)}; "
+            f"they do not show {' and '.join(missing)}, which a physai.yaml with this `network` states"
+        )
+    settings = {name: value for name, (value, _) in facts["stated"].items()}
+    return converted, weights_changes(facts, settings)
 
 
 def _diagnosis(path: Path, data: bytes, facts: Mapping[str, Any]) -> PolicyDiagnosis:

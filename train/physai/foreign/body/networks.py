@@ -1,15 +1,22 @@
 """Networks of a policy from elsewhere as one graph, from the observation to the actions."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from physai.foreign.body.apart import read_body
+from physai.foreign.body.checkpoints.ways_out import WAY_OUT
+from physai.foreign.body.checkpoints.weights import (
+    ARCHIVE,
+    SAFETENSORS,
+    convert_weights,
+    weights_changes,
+)
+from physai.foreign.body.torch_files import TORCH_SUFFIXES
 from physai.foreign.body.torchscript import convert_torchscript, torchscript_changes
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.file_names import TORCH_SUFFIXES
 from physai.sdk.base.file_names import MAX_POLICY_BYTES
 from physai.sdk.base.files import read_bounded
 from physai.train.onnx_export.onnx_graph import IR_VERSION, OPSET
@@ -52,11 +59,34 @@ def network_body(file: Path, observations: int) -> PolicyBody:
         ApartError: the child process failed.
     """
     data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
-    sha256, changes, name = hashlib.sha256(data).hexdigest(), list[str](), file.name
+    sha256, changes = hashlib.sha256(data).hexdigest(), list[str]()
+    if file.suffix.lower() in (ARCHIVE, SAFETENSORS):
+        raise ForeignPolicyError(f"{file}: weights alone are read as the one `network` of a physai.yaml; {WAY_OUT}")
     if file.suffix.lower() in TORCH_SUFFIXES:
-        facts, data = convert_torchscript(data, source=name, width=observations)
+        facts, data = convert_torchscript(data, source=file.name, width=observations)
         changes = torchscript_changes(facts)
-    facts, graph = read_body(data, source=name, folder=file.parent)
+    return _admitted(data, file, sha256, changes)
+
+
+def weights_body(file: Path, observations: int, actions: int, settings: Mapping[str, Any]) -> PolicyBody:
+    """Make a graph of weights alone; see `network_body`.
+
+    Args:
+        file: a checkpoint.
+        observations: number of elements of the observation.
+        actions: number of elements of the action.
+        settings: see `convert_weights`.
+    """
+    data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
+    facts, onnx = convert_weights(data, source=file.name, settings=settings)
+    for label, wanted in (("observations", observations), ("actions", actions)):
+        if facts[label] != wanted:
+            raise ForeignPolicyError(f"{file}: its weights have {facts[label]} {label}, and {wanted} are described")
+    return _admitted(onnx, file, hashlib.sha256(data).hexdigest(), weights_changes(facts, settings))
+
+
+def _admitted(data: bytes, file: Path, sha256: str, changes: Sequence[str]) -> PolicyBody:
+    facts, graph = read_body(data, source=file.name, folder=file.parent)
     if facts.get("refused"):
         raise ForeignPolicyError(f"{file}: its graph is not one that a policy may have: {facts['refused']}")
     return PolicyBody(graph=graph, sha256=sha256, changes=(*changes, *facts.get("changes", ())))

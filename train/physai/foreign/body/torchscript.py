@@ -8,7 +8,7 @@ import itertools
 import json
 import resource
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,7 +83,7 @@ def _work(request: bytes, report: ReportProgress) -> tuple[JsonFacts, Sequence[b
 
 
 @contextmanager
-def _unable_to_write() -> Generator[None]:
+def unable_to_write() -> Generator[None]:
     """Let writing to files end the process; torch's exporter needs the right again."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
@@ -95,7 +95,7 @@ def _unable_to_write() -> Generator[None]:
 
 def _reason(error: Exception) -> str:
     """The last line that says something: TorchScript's errors begin with a trace of the program."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().endswith("Error:")]
     return f"{type(error).__name__}: {lines[-1] if lines else 'without a message'}"[:300]
 
 
@@ -107,8 +107,8 @@ def _load(data: bytes) -> Any:
         module = library.load(io.BytesIO(data), map_location="cpu")
     except Exception as error:  # plain RuntimeErrors with a trace
         raise ForeignPolicyError(
-            f"not a TorchScript file ({_reason(error)}); weights alone are no policy: write it with torch.onnx.export "
-            "or torch.jit.script"
+            f"not a TorchScript file ({_reason(error)}); weights alone are read if a physai.yaml names them as its "
+            "`network`, or write it with torch.onnx.export or torch.jit.script"
         ) from None
     module.eval()
     return module
@@ -126,21 +126,23 @@ def _converted(data: bytes, width: int | None, report: ReportProgress) -> tuple[
         width = _found_width(module)
     else:
         _run(module, width)
-    with _unable_to_write():
+    with unable_to_write():
         remembered = changing_buffers(_load(data), width)
+    if not remembered:
+        _require_rows(_load(data), width)
     report({"stage": "recording its operators"})
     problems: list[str] = []
     for memories in _memories(remembered):
         try:
-            with _unable_to_write():
+            with unable_to_write():
                 graph = traced(_load(data), width, memories)
             onnx = _exported(graph, width, sum(memory.width for memory in memories), [one.width for one in memories])
             report({"stage": "comparing"})
-            parity = _parity(_load(data), onnx, width)
+            found = parity(_load(data), onnx, width)
         except Exception as error:  # the next arrangement may be right
             problems.append(str(error) if isinstance(error, ForeignPolicyError) else _reason(error))
             continue
-        return {"width": width, "memory": sorted(remembered), "parity": parity}, [onnx]
+        return {"width": width, "memory": sorted(remembered), "parity": found}, [onnx]
     raise ForeignPolicyError(f"the program cannot be converted: {problems[0]}")
 
 
@@ -180,7 +182,7 @@ def _run(module: Any, width: int) -> None:
     takes = len(module.forward.schema.arguments) - 1
     if takes != 1:
         raise ForeignPolicyError(f"the program takes {takes} inputs, so far one is supported, the observation")
-    with torch.no_grad(), _unable_to_write():
+    with torch.no_grad(), unable_to_write():
         try:
             output = module(torch.zeros(1, width))
         except Exception as error:  # errors of TorchScript have no common base
@@ -188,6 +190,20 @@ def _run(module: Any, width: int) -> None:
                 f"the program does not take an observation of {width} numbers: {_reason(error)}"
             ) from None
         first(output)
+
+
+def _require_rows(module: Any, width: int) -> None:
+    """Refuse a program that was written for one row, such as one that gives its output a fixed shape."""
+    import torch
+
+    with torch.no_grad(), unable_to_write():
+        try:
+            module(torch.zeros(ROWS, width))
+        except Exception as error:  # as above
+            raise ForeignPolicyError(
+                f"the program takes one row, and not {ROWS}, one for each robot: {_reason(error)}; keep the number of "
+                "rows where it sets a shape, or export its network by itself"
+            ) from None
 
 
 def _found_width(module: Any) -> int:
@@ -249,8 +265,13 @@ def _exported(graph: Any, width: int, hidden: int, widths: list[int]) -> bytes:
     return export_flat(Joined(), inputs, [ACTION, *([NEXT] if hidden else [])]).SerializeToString(deterministic=True)
 
 
-def _parity(module: Any, onnx: bytes, width: int) -> float:
-    """Greatest difference between the program and the graph over successive calls, see `PARITY`.
+def parity(program: Callable[[Any], Any], onnx: bytes, width: int) -> float:
+    """Return the greatest difference between a program and its graph over successive calls, see `PARITY`.
+
+    Args:
+        program: takes an observation, shape (1, width), and remembers.
+        onnx: the graph, whose memory begins at zero.
+        width: number of elements of the observation.
 
     Raises:
         ForeignPolicyError: it exceeds the bound.
@@ -265,8 +286,8 @@ def _parity(module: Any, onnx: bytes, width: int) -> float:
     greatest = 0.0
     for call in range(CALLS):
         observation = (random.standard_normal((1, width)) * (1.0 + call % 3)).astype(np.float32)
-        with torch.no_grad(), _unable_to_write():
-            wanted = first(module(torch.tensor(observation))).numpy()
+        with torch.no_grad(), unable_to_write():
+            wanted = first(program(torch.tensor(observation))).numpy()
         found, *after = probe.run(session, {OBSERVATION: observation, **hidden})
         hidden = dict(zip(hidden, after, strict=True))
         # Of the largest output, if that exceeds 1: random states can be far from those that a robot visits.

@@ -75,6 +75,10 @@ def _recorded(module: Any, width: int, memories: Sequence[Memory], rows: int) ->
     with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
         graph: fx.GraphModule = make_fx(functionalize(step.forward), tracing_mode="real")(*example)
     graph.graph.eliminate_dead_code()
+    # A policy's graph has no double precision; whether that matters is found by running both.
+    for node in graph.graph.nodes:
+        if node.op == "get_attr" and getattr(graph, str(node.target)).dtype == torch.float64:
+            setattr(graph, str(node.target), getattr(graph, str(node.target)).float())
     graph.recompile()
     return graph
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from physai.compute.cli.progress_bars import share_bar
 from physai.foreign.body.diagnosis import diagnose
 from physai.foreign.cli.template import write_template
-from physai.foreign.file_names import REPORT_FILE
 from physai.foreign.importing import import_policy
+from physai.sdk.base.file_names import IMPORT_REPORT_FILE
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.verb import AsJson, Option, verb
 
@@ -92,7 +92,7 @@ def _said(made: PolicyImport) -> Iterator[str]:
     yield f"targets differ from the network's own by {parity.greatest:.2g} rad at most, in {parity.states} states"
     if parity.clipped:
         yield f"{parity.clipped} of {parity.targets} targets are beyond a joint's range and clipped to it"
-    yield f"what stands where, and what no file states: {made.folder / REPORT_FILE}"
+    yield f"what stands where, and what no file states: {made.folder / IMPORT_REPORT_FILE}"
     yield f"next: physai eval {made.folder}"
 
 

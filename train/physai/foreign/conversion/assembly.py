@@ -15,9 +15,14 @@ from physai.foreign.conversion.parity import target_parity
 from physai.foreign.conversion.stages import policy_body
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.file_names import RECORD_FILE, REPORT_FILE
 from physai.foreign.reading import PolicyReading
-from physai.sdk.base.file_names import CONTRACT_FILE, GOLDEN_FILE, POLICY_FILE
+from physai.sdk.base.file_names import (
+    CONTRACT_FILE,
+    GOLDEN_FILE,
+    IMPORT_RECORD_FILE,
+    IMPORT_REPORT_FILE,
+    POLICY_FILE,
+)
 from physai.sdk.base.files import oserror_as, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sim.policies.foreign_contract import following
@@ -84,8 +89,8 @@ def assembled(
             parity=target_parity(visits, body.graph),
         )
         files = {
-            RECORD_FILE: record,
-            REPORT_FILE: _encoded(import_page(found)),
+            IMPORT_RECORD_FILE: record,
+            IMPORT_REPORT_FILE: _encoded(import_page(found)),
             CONTRACT_FILE: canonical_json(contract),
             f"{EXPORT_FOLDER}/{GOLDEN_FILE}": golden_file(visits)[0],
             f"{EXPORT_FOLDER}/{POLICY_FILE}": made,

@@ -42,6 +42,7 @@ _KINDS: dict[str, dict[str, str]] = {
     "ang_vel": {"kind": "sensor", "source": "imu_ang_vel_b"},
     "gravity": {"kind": "projected_gravity"},
     "orientation": {"kind": "sensor", "source": "imu_quat"},
+    "roll_pitch_yaw": {"kind": "function", "source": "imu_quat"},
     "command": {"kind": "command", "source": COMMAND},
     "joint_pos": {"kind": "joint_pos_rel"},
     "joint_vel": {"kind": "sensor", "source": "joint_vel"},
@@ -124,20 +125,29 @@ def _term(term: TermDescription, described: PolicyDescription, seen: dict[str, i
         )
     seen[term.of] = seen.get(term.of, 0) + 1
     name = term.of if seen[term.of] == 1 else f"{term.of}_{seen[term.of]}"
-    fields: dict[str, Any] = dict(_KINDS[term.of])
+    fields: dict[str, Any] = {**_KINDS[term.of], "elements": term.elements}
     if term.of in ("joint_pos", "joint_vel"):
         fields["joints"] = term.joints or described.joints
     elif term.joints is not None:
         raise ForeignPolicyError(f"observation term {name} has joints, which it does not consist of")
     if term.of == "clock" and term.clock is not None and term.clock.gate:
         fields["source"] = COMMAND
-    shared = {
-        label: getattr(term, label) for label in ("scale", "offset", "clip", "history", "elements", "clock", "values")
-    }
+    if term.of == "roll_pitch_yaw":
+        fields |= _angles(term)
+    shared = {label: getattr(term, label) for label in ("scale", "offset", "clip", "history", "clock", "values")}
     try:
         return ObservationTerm(name=name, **fields, **shared)
     except ValidationError as error:
         raise ForeignPolicyError(f"observation term {name}: {error.errors()[0]['msg']}") from None
+
+
+def _angles(term: TermDescription) -> dict[str, Any]:
+    """Return the function of a term of angles: what a function returns cannot be selected from."""
+    functions: dict[tuple[int, ...], str] = {(0, 1, 2): "roll_pitch_yaw", (0, 1): "roll_pitch"}
+    function = functions.get(term.elements or (0, 1, 2))
+    if function is None:
+        raise ForeignPolicyError(f"a term roll_pitch_yaw has the elements {term.elements}, not all or (0, 1)")
+    return {"function": function, "size": function.count("_") + 1, "elements": None}
 
 
 def _action(described: PolicyDescription, spec: RobotSpec) -> ActionTerm:

@@ -31,6 +31,9 @@ def policy_body(
     own, file = reading.body(contract), reading.network
     if own is not None:
         return own, None
+    if described.activation is not None or described.squash is not None:
+        name = "activation" if described.activation is not None else "squash"
+        raise ForeignPolicyError(f"`{name}` is for weights alone, {file.name} is a whole network; leave it out")
     if described.motion is not None:
         if described.networks is not None:
             raise ForeignPolicyError("a policy that follows a motion has one network, and `networks` states several")

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
+from physai.foreign.readers.isaac.weights_reading import WeightsReading
 from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.base.formats.yaml_file import read_yaml
@@ -12,7 +13,8 @@ NAME = "physai.yaml"
 """Name of the description in a folder that is given."""
 MAX_BYTES = 1 << 18
 NETWORK, NETWORKS = "network", "networks"
-"""Keys of the name of an ONNX or TorchScript file, relative to the description, and of several of them."""
+"""Keys of the name of an ONNX or TorchScript file or of a checkpoint, relative to the description, and of several
+networks."""
 
 
 def read(source: PolicySource) -> PolicyReading | None:
@@ -38,11 +40,12 @@ def read(source: PolicySource) -> PolicyReading | None:
     path = file.parent / network
     if not path.resolve().is_relative_to(file.parent.resolve()):
         raise ForeignPolicyError(f"{file}: {NETWORK} {network!r} is outside its folder")
-    reading = PolicyReading(family="physai", network=path, files={file})
+    reading = WeightsReading(family="physai", network=path, files={file})
     for name, value in values.items():
         if name not in PolicyDescription.model_fields:
             raise unknown_name("key", name, (NETWORK, *PolicyDescription.model_fields))
         reading.state(name, value, f"{file.name}: {name}")
+    reading.look()
     return reading
 
 

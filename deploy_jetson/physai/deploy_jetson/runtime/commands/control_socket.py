@@ -262,9 +262,12 @@ class _Channel:
 
     def _send(self, answer: dict[str, Any], sender: Any) -> None:
         if sender:
+            data = json.dumps(answer).encode()
+            if len(data) > MAX_ANSWER_BYTES:
+                data = json.dumps({"error": f"the answer has {len(data)} bytes, above {MAX_ANSWER_BYTES}"}).encode()
             # The caller is gone, or does not read.
             with suppress(OSError):
-                self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
+                self._socket.sendto(data, socket.MSG_DONTWAIT, sender)
 
 
 def _bound(path: Path) -> socket.socket:

@@ -10,6 +10,7 @@ from typing import Any
 from physai.deploy_jetson.inference.evidence import latency_evidence
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.update.agent.active import ActivePolicy
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -20,6 +21,12 @@ from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
 # Name of the transport to the simulated twin.
 TWIN_TRANSPORT = "sim"
+
+# Relative tolerance between a requested rate and 1 / control_dt.
+RATE_TOLERANCE = 1e-3
+
+# Begin of the reason why there is no candidate, if a verdict was revoked.
+REVOKED = "revoked: "
 
 _LENGTHS = struct.Struct("<III")
 
@@ -95,6 +102,17 @@ class Candidate:
             policy = BoundPolicy.engine(TensorRtEngine(self.plan, header))
         policy.warm_up()
         return policy
+
+
+def require_rate(options: RunOptions, contract: PolicyContract) -> None:
+    """Raise CandidateError if the policy does not have the required rate."""
+    wanted, trained = options.rate_hz, 1.0 / contract.timing.control_dt
+    # A policy's memory and its commands have the control period built in.
+    if wanted is not None and not abs(wanted / trained - 1.0) <= RATE_TOLERANCE:
+        raise CandidateError(
+            f"the policy was trained at {trained:g} Hz and means something else at {wanted:g} Hz; leave out "
+            f"{options.names.rate}, or train and export for that rate"
+        )
 
 
 def examine(active: ActivePolicy, progress: Callable[[float], None] | None = None) -> Candidate:

@@ -8,9 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from physai.deploy_jetson.runtime.hot_swap.candidate import send
+from physai.deploy_jetson.runtime.hot_swap.candidate import REVOKED, send
 from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart
 from physai.deploy_jetson.update.agent.active import open_active
+from physai.deploy_jetson.update.revocation.kept_words import RevocationError
 from physai.deploy_jetson.update.slots.layout import CURRENT
 from physai.sdk.base.errors import PhysaiError
 
@@ -69,7 +70,7 @@ def _report(connection: socket.socket, root: Path, config: Path | None, running_
             return running_sha256
         send(connection, examine_apart(root, config, active.bundle.contract.timing.deadline_s))
     except (PhysaiError, OSError) as error:
-        send(connection, None, str(error))
+        send(connection, None, f"{REVOKED if isinstance(error, RevocationError) else ''}{error}")
         return running_sha256
     return active.bundle.sha256
 

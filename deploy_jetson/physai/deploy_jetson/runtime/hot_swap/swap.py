@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from physai.deploy_jetson.runtime.health_report import RuntimeHealth
-from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, receive
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
+from physai.deploy_jetson.runtime.hot_swap.candidate import REVOKED, Candidate, receive
+from physai.deploy_jetson.runtime.hot_swap.health_report import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.policy_watcher import start_scout
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.run_options import RunOptions
@@ -41,6 +42,7 @@ class PolicySwapper:
         *,
         unsafe_no_verdict: bool = False,
         to_run_unsafe: str = "--unsafe-no-verdict",
+        hold: Callable[[], object] = lambda: None,
     ) -> None:
         """Initialize without starting the thread.
 
@@ -51,13 +53,14 @@ class PolicySwapper:
             say: reports a message to the operator.
             unsafe_no_verdict: whether a policy that was installed without a valid verdict may take over.
             to_run_unsafe: name of the option that allows it.
+            hold: called if what was activated is revoked: the robot went back from the running one, and not to it.
         """
         self.ready: LoadedPolicy | None = None
         """The next policy, for the loop to take."""
         self.other: Candidate | None = None
         """A newly activated policy with a different contract."""
         self._connection, self._contract = connection, contract
-        self._open_health, self._say = open_health, say
+        self._open_health, self._say, self._hold = open_health, say, hold
         self._unsafe_no_verdict, self._to_run_unsafe = unsafe_no_verdict, to_run_unsafe
         self._old: LoadedPolicy | None = None
         self._taken = threading.Event()
@@ -98,7 +101,10 @@ class PolicySwapper:
                 return
             if received is None:
                 return
-            if isinstance(received, str):
+            if isinstance(received, str) and received.startswith(REVOKED):
+                self._say(f"warning: HOLD: what was activated may not run: {received}")
+                self._hold()
+            elif isinstance(received, str):
                 self._say(f"the newly activated policy may not run, the policy before goes on: {received}")
             elif received.unsafe_no_verdict and not self._unsafe_no_verdict:
                 self._say(
@@ -134,6 +140,7 @@ def open_swapper(
     running_sha256: str,
     open_health: Callable[[Candidate], RuntimeHealth],
     say: Callable[[str], None],
+    commands: CommandQueue,
 ) -> tuple[subprocess.Popen[bytes], PolicySwapper]:
     """Start the policy watcher of a run and the swapper that receives its policies; see `PolicySwapper`."""
     scout, connection = start_scout(options.root, options.config, running_sha256)
@@ -144,5 +151,6 @@ def open_swapper(
         say,
         unsafe_no_verdict=options.unsafe_no_verdict,
         to_run_unsafe=options.names.unsafe_no_verdict,
+        hold=lambda: commands.put(Command.HOLD),
     )
     return scout, swapper

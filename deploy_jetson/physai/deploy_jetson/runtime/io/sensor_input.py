@@ -38,6 +38,9 @@ class SensorInput:
         if "joint_pos" not in sample.fields:
             raise ContractMismatchError("the robot measures no joint_pos, so nothing can guard it")
         require_vectors(contract, sample)
+        start = contract.safety.start
+        if start is not None and start.tilt is not None and "imu_quat" not in sample.fields:
+            raise ContractMismatchError("the robot's transport has no imu_quat, the start envelope reads it for `tilt`")
         self.joint_pos: Array = sample.fields["joint_pos"].reshape(1, joints)
         """Measured positions, shape (1, joints)."""
         # Without a velocity sensor, positions are differentiated.

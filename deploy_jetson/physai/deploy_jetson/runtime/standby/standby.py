@@ -7,9 +7,9 @@ from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, L
 from physai.deploy_jetson.runtime.loop.loop import Loop
 from physai.deploy_jetson.runtime.loop.loop_result import LoopEnd
 from physai.deploy_jetson.runtime.loop.tick import Tick
-from physai.deploy_jetson.runtime.reporter import Reporter
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
+from physai.deploy_jetson.runtime.system.reporter import Reporter
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import ANSWERS, RequestAnswer

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.shadow.shadow_memory import ShadowMemory
 from physai.deploy_jetson.telemetry.flight.flight_ring import Flight, RowLayout
+from physai.deploy_jetson.telemetry.flight.shadow_memory import ShadowMemory
 from physai.deploy_jetson.ticks.reasons import describe
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import oserror_as, write_atomic

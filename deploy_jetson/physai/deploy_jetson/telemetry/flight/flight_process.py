@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.shadow.shadow_memory import ShadowMemory
 from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder, FlightShadow, file_name, flight_file
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightView
+from physai.deploy_jetson.telemetry.flight.shadow_memory import ShadowMemory
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.io import parse_contract
 

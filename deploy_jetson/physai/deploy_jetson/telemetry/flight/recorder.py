@@ -126,7 +126,7 @@ class FlightRecorder:
         """Write the answers of a shadow into later recordings.
 
         Args:
-            descriptor: of its memory, see `physai.deploy_jetson.shadow.shadow_memory`.
+            descriptor: of its memory, see `physai.deploy_jetson.telemetry.flight.shadow_memory`.
             contract: of the shadow.
         """
         message = json.dumps({"shadow": canonical_json(contract).decode()}).encode()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from physai.deploy_jetson.inference.backend import load
 from physai.deploy_jetson.inference.engine import InferenceEngine
-from physai.deploy_jetson.revocation.kept_words import require_standing
 from physai.deploy_jetson.update.agent.config import open_config
+from physai.deploy_jetson.update.revocation.kept_words import require_standing
 from physai.deploy_jetson.update.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.update.slots.layout import BUNDLE_FILE
 from physai.deploy_jetson.update.slots.slot_errors import SlotError

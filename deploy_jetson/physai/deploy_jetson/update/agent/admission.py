@@ -1,9 +1,12 @@
 """Requirements of an installation on the robot, and the marker that records it."""
 
 from datetime import datetime
+from pathlib import Path
 
+from physai.deploy_jetson.update.agent.config import RobotConfig
 from physai.deploy_jetson.update.agent.tested import Tested
-from physai.deploy_jetson.update.slots.slot_errors import InstallError
+from physai.deploy_jetson.update.robot_key import require_shadow
+from physai.deploy_jetson.update.slots.slot_errors import InstallError, SlotError
 from physai.deploy_jetson.update.slots.slot_records import SLOTS, Marker, RobotIdentity, SlotFile, SlotName
 from physai.deploy_jetson.update.slots.store import SlotStore
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -54,3 +57,23 @@ def find_slot(store: SlotStore, verified: Verified) -> tuple[SlotName, Marker] |
         if marker.unsafe_no_verdict == (verified.verdict is None):
             return slot, marker
     return None
+
+
+def require_trial(root: Path, config: RobotConfig, marker: Marker, *, back_below: int | None) -> None:
+    """Check that an installed bundle may be activated.
+
+    Args:
+        root: the robot's tree.
+        config: the owner's files.
+        marker: of the bundle.
+        back_below: lowest version that may be installed, if the robot goes back from a revoked one; else None.
+
+    Raises:
+        SlotError: the robot would go back to a version that was never committed here.
+        ShadowEvidenceError: the robot's settings demand more shadow evidence.
+    """
+    if back_below is None:
+        demanded, robot = config.requirements().shadow, config.identity()
+        require_shadow(root, demanded, marker.bundle_sha256, robot=robot, trust=config.trust())
+    elif not marker.version < back_below:
+        raise SlotError(f"version {marker.version} waits for its trial and was never committed, so it is no way back")

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.deploy_jetson.inference.latency import TICKS
-from physai.deploy_jetson.revocation.kept_words import require_standing
-from physai.deploy_jetson.shadow.robot_key import make_robot_key, require_shadow
-from physai.deploy_jetson.update.agent.admission import find_slot, make_marker, require_joints
+from physai.deploy_jetson.update.agent.admission import find_slot, make_marker, require_joints, require_trial
 from physai.deploy_jetson.update.agent.config import RobotConfig, as_owner_of, make_owned, open_config
 from physai.deploy_jetson.update.agent.host import error_text, restart_unit, user_name, utc_now
 from physai.deploy_jetson.update.agent.incoming import clear_incoming
 from physai.deploy_jetson.update.agent.selftest_apart import self_test_apart
 from physai.deploy_jetson.update.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
+from physai.deploy_jetson.update.revocation.kept_words import require_standing
+from physai.deploy_jetson.update.robot_key import make_robot_key
 from physai.deploy_jetson.update.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.update.slots.health import boot_id
 from physai.deploy_jetson.update.slots.layout import BUNDLE_FILE, DEFAULT_ROOT, config_folder
@@ -192,10 +192,9 @@ class UpdateAgent:
             if marker is None:
                 raise SlotError(f"nothing to activate: slot {slot} is empty; `physai robot install BUNDLE` first")
             data = store.read(slot, BUNDLE_FILE)
-            floor = 0 if back else store.state().floor
-            self._verify(store, data, floor=floor, unsafe=marker.unsafe_no_verdict)
-            if not back:
-                require_shadow(self.root, self.config, marker.bundle_sha256)
+            floor = store.state().floor
+            self._verify(store, data, floor=0 if back else floor, unsafe=marker.unsafe_no_verdict)
+            require_trial(self.root, self.config, marker, back_below=floor if back else None)
             try:
                 trial = store.activate(slot, now=self._now(store), boot_id=self.boot(), retry=retry, back=back)
             except OSError:

@@ -165,7 +165,8 @@ def _memory_file(data: bytes) -> int:
     return descriptor
 
 
-def _offer_to_oom_killer() -> None:
+def offer_to_oom_killer() -> None:
+    """Make the kernel kill this process first if memory runs out."""
     # If memory runs out, the kernel kills this process and not the one that drives the robot.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -188,7 +189,7 @@ def serve(work: Work, arguments: Sequence[str]) -> None:
     parent, channel, request = map(int, arguments)
     if not die_with_parent(parent):
         return
-    _offer_to_oom_killer()
+    offer_to_oom_killer()
     with Connection(channel) as connection, open(request, "rb") as file:
 
         def report(facts: JsonFacts) -> None:

@@ -39,7 +39,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
     """
     joints = _joint_specs(table, column_map, robot)
     columns = _columns_by_joint(table, column_map, joints, detected=detected)
-    fetch, time, left_out = _rows(table, column_map, columns)
+    fetch, time, start_s, left_out = _rows(table, column_map, columns)
     channels: list[RawColumn] = []
 
     def quantity(label: str, kind: Quantity, refs: Iterable[Column | None]) -> Array:
@@ -63,6 +63,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         joints=joints,
         limits_known=robot is not None,
         time=time,
+        start_s=start_s,
         joint_pos=quantity("joint_pos", "joint_pos", [part.joint_pos for part in parts]),
         joint_vel=quantity("joint_vel", "joint_vel", speeds) if speeds else None,
         joint_effort=quantity("joint_effort", "joint_effort", efforts) if efforts else None,
@@ -141,11 +142,12 @@ def _used_columns(column_map: ColumnMap, joints: Iterable[JointColumns]) -> set[
 
 def _rows(
     table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]
-) -> tuple[Fetch, Array, list[LogFinding]]:
+) -> tuple[Fetch, Array, float, list[LogFinding]]:
     """Align all streams with the one that holds the positions.
 
     Returns:
-        Accessor of aligned columns, time of the rows [s], and what is said of samples left out.
+        Accessor of aligned columns, time of the rows [s], the file's time of the first, and what is said of samples
+        left out.
     """
     first_position = _first_position(table, column_map, columns)
     used = _used_columns(column_map, columns.values())
@@ -182,7 +184,8 @@ def _rows(
 
     # NaN in the first time would turn all times into NaN; leave them for the checks to report.
     kept = time[keep]
-    return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, left_out
+    start_s = float(kept[0]) if len(kept) and np.isfinite(kept[0]) else 0.0
+    return fetch, kept - start_s, start_s, left_out
 
 
 def _first_position(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]) -> str:

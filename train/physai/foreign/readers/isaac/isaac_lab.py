@@ -1,4 +1,5 @@
-"""Reader of runs of Isaac Lab: `exported/policy.onnx` or `policy.pt`, `params/env.yaml`, and `IO_descriptors.yaml`.
+"""Reader of runs of Isaac Lab: `exported/policy.onnx`, `policy.pt` or a checkpoint, `params/env.yaml`, and
+`IO_descriptors.yaml`.
 
 The descriptors, which `train.py --export_io_descriptors` writes, name the joints in their order; the environment names
 them by patterns (`isaac_environment`). What both state has to agree. Isaac Lab's program tells the rest:
@@ -18,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from physai.foreign.description import QUESTIONS, PolicyDescription
+from physai.foreign.description import GENERAL_QUESTIONS, PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.readers.isaac.isaac_environment import (
     WAY_OUT,
@@ -37,14 +38,15 @@ from physai.foreign.readers.isaac.manager_terms import (
     mapping,
     single,
 )
+from physai.foreign.readers.isaac.weights_reading import AGENT, CHECKPOINTS, WeightsReading
 from physai.foreign.readers.mjlab import KEYS as MJLAB
 from physai.foreign.readers.values import NETWORKS, listed, number, numbers, short
 from physai.foreign.reading import PolicyReading, PolicySource, open_questions
 
 FAR = [-1e3, 1e3]
 """Bounds of targets that no joint reaches [rad]."""
-ENVIRONMENT, AGENT, DESCRIPTORS = "env.yaml", "agent.yaml", "IO_descriptors.yaml"
-FOLDERS = ("params", "exported", "io_descriptors")
+ENVIRONMENT, DESCRIPTORS = "env.yaml", "IO_descriptors.yaml"
+FOLDERS = ("params", "exported", "io_descriptors", *CHECKPOINTS)
 POLICIES = ("exported/policy.onnx", "exported/policy.pt", "policy.onnx", "policy.pt")
 VECTORS = {
     "default_pos": "default_joint_pos",
@@ -67,7 +69,7 @@ class _Run:
 
 
 @dataclass(kw_only=True)
-class IsaacReading(PolicyReading):
+class IsaacReading(WeightsReading):
     """Statements of a run's files; those by patterns follow once the joints have names."""
 
     environment: IsaacEnvironment | None = None
@@ -81,7 +83,7 @@ class IsaacReading(PolicyReading):
         if joints is None:
             known = {*self.values, *settings, *BY_NAME}
             remark = f" (pose, gains and scales of {ENVIRONMENT} are by patterns of joints' names, and follow)"
-            raise open_questions(self.network, [name for name in QUESTIONS if name not in known], remark)
+            raise open_questions(self.network, [name for name in GENERAL_QUESTIONS if name not in known], remark)
         names = list(cast("list[Any]", joints)) if isinstance(joints, list | tuple) else []
         if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise ForeignPolicyError(f"joints is {short(joints)}, expected different names")
@@ -107,6 +109,7 @@ def read(source: PolicySource) -> PolicyReading | None:
     agent = (document(run.agent) or {}) if run.agent else {}
     used = {path for path in (run.environment, run.descriptors, run.agent) if path is not None}
     reading = IsaacReading(family="isaac_lab", network=run.network, files=used)
+    reading.look(run.agent)
     group = _group(agent, run.agent)
     _outputs(reading, agent, run.agent)
     robot_joints: list[str] | None = None
@@ -132,7 +135,7 @@ def _document(file: Path | None, keys: set[str]) -> dict[str, Any] | None:
 
 def _run(file: Path) -> _Run | None:
     given = file.resolve()
-    is_network = given.suffix.lower() in NETWORKS and not given.is_dir()
+    is_network = given.suffix.lower() in (*NETWORKS, ".pth") and not given.is_dir()
     is_named = given.name == ENVIRONMENT or given.name.endswith(DESCRIPTORS)
     if not (is_network or is_named or given.is_dir()):
         return None
@@ -152,11 +155,11 @@ def _run(file: Path) -> _Run | None:
         return None
     if len(found) > 1:
         raise ForeignPolicyError(f"{home}: has {found[0].name} and {found[1].name}; give the one of the policy")
-    if is_network and given.stem.startswith("model_") and given.suffix == ".pt":
-        raise ForeignPolicyError(f"{file}: a checkpoint, not a network; `play.py` writes it as {POLICIES[0]}")
     network = file if is_network else next((home / name for name in POLICIES if (home / name).is_file()), None)
     if network is None:
-        raise ForeignPolicyError(f"{home}: no {POLICIES[0]} or {POLICIES[1]}, which `play.py` writes")
+        raise ForeignPolicyError(
+            f"{home}: no {POLICIES[0]} or {POLICIES[1]}, which `play.py` writes; give a checkpoint by its own name"
+        )
     for path in (network, trained, agent, *found):
         if path is not None and not path.resolve().is_relative_to(home):
             raise ForeignPolicyError(f"{path}: leads outside the run's folder")
@@ -166,15 +169,19 @@ def _run(file: Path) -> _Run | None:
 def _group(agent: dict[str, Any], file: Path | None) -> str:
     """Return the name of the group of terms that the policy observes."""
     groups = mapping(agent.get("obs_groups"), f"{file}: obs_groups")
-    chosen = groups.get("policy", groups.get("actor", ["policy"]))
+    # rl_games has them elsewhere.
+    env = mapping(mapping(agent.get("params"), f"{file}: params").get("env"), f"{file}: params.env")
+    groups = groups or mapping(env.get("obs_groups"), f"{file}: params.env.obs_groups")
+    chosen = groups.get("policy", groups.get("actor", groups.get("obs", ["policy"])))
     names = cast("list[Any]", chosen) if isinstance(chosen, list) else []
     if len(names) != 1 or not isinstance(names[0], str):
         raise ForeignPolicyError(f"{file}: obs_groups are {short(groups)}, so far policies of one group are imported")
     return names[0]
 
 
-def _outputs(reading: PolicyReading, agent: dict[str, Any], file: Path | None) -> None:
-    if agent and "algorithm" not in agent:
+def _outputs(reading: WeightsReading, agent: dict[str, Any], file: Path | None) -> None:
+    # What other libraries do around weights alone is read with these.
+    if agent and "algorithm" not in agent and reading.weights is None:
         raise ForeignPolicyError(f"{file}: not of rsl_rl; what other libraries do around a network is not read so far")
     if agent.get("clip_actions") is not None:
         reading.state("output_limit", number(agent["clip_actions"], f"{file}: clip_actions"), f"{AGENT}: clip_actions")

@@ -1,0 +1,1 @@
+"""Verb that compares a robot with its twin."""

@@ -1,0 +1,1 @@
+"""Blocks of recordings, what each says, and when they raise an alarm."""
