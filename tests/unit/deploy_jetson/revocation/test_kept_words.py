@@ -219,6 +219,14 @@ class TestSources:
         found = dict(read_source(str(tmp_path), UNIT))
         assert found == {f"{tmp_path}/status.json": b"all", f"{tmp_path}/pendulum.cell-3.status.json": b"unit"}
 
+    def test_a_pipe_under_one_name_does_not_hide_the_others(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "status.json")
+        (tmp_path / "pendulum.status.json").write_bytes(b"model")
+        found: list[bytes] = []
+        with pytest.raises(StatusError, match="not a regular file"):
+            found.extend(data for _, data in read_source(str(tmp_path), UNIT))
+        assert found == [b"model"]
+
     def test_a_source_that_is_not_there_says_nothing(self, tmp_path: Path) -> None:
         assert list(read_source(str(tmp_path / "stick"), ROBOT)) == []
 

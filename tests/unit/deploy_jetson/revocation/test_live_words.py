@@ -1,5 +1,7 @@
 """The age of the word by clocks that are set, the ranges of joints and commands, and the owner's rules."""
 
+import threading
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,10 +15,11 @@ from tests.harness.power_cuts.status_cuts import signed_word
 from physai.deploy_jetson.runtime.revocation.joint_bounds import JointBounds, contradiction_of
 from physai.deploy_jetson.runtime.revocation.live_words import LiveWords
 from physai.deploy_jetson.runtime.run_options import RunOptions
-from physai.deploy_jetson.update.revocation.kept_words import FOLDER
+from physai.deploy_jetson.update.revocation.kept_words import FOLDER, KeptRecord, KeptWords
 from physai.sdk.evidence.requirements import Requirements, RequirementsError
 from physai.sdk.evidence.status_rules import StatusRules
 from physai.sdk.signing.status.status_document import NarrowedConditions
+from physai.sdk.signing.trust_store import TrustStore
 
 A = "a" * 64
 MAX_AGE_S = 3600.0
@@ -140,6 +143,36 @@ def test_a_disk_that_refuses_delays_no_revocation(robot: Robot) -> None:
     live.look()
     assert live.problem == ""
     assert robot.start().known.words
+
+
+def test_while_a_word_waits_for_the_disk_the_next_one_counts(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = robot.start()
+    waits, goes_on = threading.Event(), threading.Event()
+    save = KeptWords.save
+
+    def slow(words: KeptWords, record: KeptRecord, trust: TrustStore, name: str) -> KeptRecord:
+        waits.set()
+        assert goes_on.wait(10.0)
+        return save(words, record, trust, name)
+
+    monkeypatch.setattr(KeptWords, "save", slow)
+    robot.word(1)
+    first = threading.Thread(target=live.ask, args=(str(robot.stick),))
+    first.start()
+    assert waits.wait(10.0)
+    robot.word(2, A)
+    second = threading.Thread(target=live.ask, args=(str(robot.stick),))
+    second.start()
+    deadline_s = time.monotonic() + 10.0
+    while not live.known.words[0].revoked and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+    assert live.known.words[0].revoked
+    goes_on.set()
+    first.join()
+    second.join()
+    live.look()
+    monkeypatch.undo()
+    assert robot.start().known.words[0].serial == 2
 
 
 def test_a_key_revoked_after_its_word_vouches_for_nothing(robot: Robot, workshop: SampleSigners) -> None:

@@ -91,7 +91,7 @@ class LiveWords:
         with suppress(SlotError):
             self._floor_s = time_floor(store.state()).timestamp()
         self._disk = KeptWords(options.root)
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
         self._ended = threading.Event()
         self._trust_read: tuple[object, TrustStore] | None = None
         self._seen: dict[str, tuple[bytes, tuple[int, ...]]] = {}
@@ -209,14 +209,25 @@ class LiveWords:
         self._begun_s = self._on_s()
 
     def _save(self) -> None:
-        with self._lock:
-            self._take(self._record)
+        # Under a lock of its own: a disk that hangs must not keep the next word waiting.
+        with self._writing:
             try:
-                self._kept = self._record = self._disk.save(self._record, self._trust(), self._robot)
-                self._stamps, self.problem, self._written_s = self._stamp(), "", self._on_s()
+                with self._lock:
+                    self._take(self._record)
+                    record, trust = self._record, self._trust()
+                saved = self._disk.save(record, trust, self._robot)
             except (PhysaiError, OSError) as error:
                 self.problem = f"the newest word of a validator is not durable, a restart may forget it: {error}"
                 self._tell(f"warning: {self.problem}")
+                return
+            with self._lock:
+                if self._record is record:
+                    self._record = saved
+                else:
+                    # A word that came meanwhile is written with the next look.
+                    self._take(merge_records(saved, self._record, trust, self._robot))
+                self._kept = saved
+                self._stamps, self.problem, self._written_s = self._stamp(), "", self._on_s()
 
     def _renew(self) -> None:
         """Replace what the loop goes by, if it changed."""

@@ -60,15 +60,29 @@ def _files(path: str, robot: str) -> Iterator[tuple[str, bytes]]:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             yield path, _contents(descriptor, path)
             return
+        failed: StatusError | OSError | None = None
         for name in names_in_folder(robot):
-            with suppress(FileNotFoundError):
-                file = os.open(name, _OPEN, dir_fd=descriptor)
-                try:
-                    yield f"{path}/{name}", _contents(file, f"{path}/{name}")
-                finally:
-                    os.close(file)
+            try:
+                data = _read_in(descriptor, name, path)
+            except FileNotFoundError:
+                continue
+            except (StatusError, OSError) as error:
+                # Said at the end: what lies there under one name must not hide the others.
+                failed = error
+                continue
+            yield f"{path}/{name}", data
+        if failed is not None:
+            raise failed
     finally:
         os.close(descriptor)
+
+
+def _read_in(folder: int, name: str, path: str) -> bytes:
+    file = os.open(name, _OPEN, dir_fd=folder)
+    try:
+        return _contents(file, f"{path}/{name}")
+    finally:
+        os.close(file)
 
 
 def _contents(descriptor: int, path: str) -> bytes:
