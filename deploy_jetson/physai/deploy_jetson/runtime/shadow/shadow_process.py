@@ -32,6 +32,7 @@ from physai.sdk.base.process.isolation import die_with_parent, offer_to_oom_kill
 from physai.sdk.bundle.archive import read_file
 from physai.sdk.bundle.manifest import Bundle
 from physai.sdk.contract.io import parse_contract
+from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sdk.signing.verify import verify
@@ -72,6 +73,8 @@ def load_shadow(data: bytes, root: Path, config: Path | None) -> _Loaded:
     )
     bundle = verified.bundle
     member = bundle.members[POLICY_FILE]
+    # No installation has tested it yet. This runs it in another process, with limits of time and memory.
+    try_policy(member, source=POLICY_FILE)
     engine = OnnxEngine(member, source=POLICY_FILE)
     policy = BoundPolicy.onnx(member, engine.header, source=POLICY_FILE)
     policy.warm_up()
