@@ -185,7 +185,7 @@ class Shadow:
         run, self._run, self._words = self._run, None, None
         if run is None:
             return False
-        # Not waited for: whoever asks may be the thread that serves the operator's requests.
+        # Not waited for: the caller may be the thread that serves the operator's requests.
         run.leave()
         self._leaving = [one for one in self._leaving if one.lives()] + [run]
         return True

@@ -147,7 +147,7 @@ class ShadowProcess:
                 if answer is not None:
                     self._memory.write(row - 1, answer)
                 self._meter.add(tick, values, answer)
-            # Counted last: whoever reads up to here finds the answers.
+            # Counted last: a reader up to here finds the answers.
             self._memory.words[ShadowWord.DONE] = row
         self._row = end
 

@@ -73,7 +73,7 @@ class ShadowTicks:
             The shadow's answer; None if the policy that drives was not asked in this period.
         """
         if int(tick["inference_ns"]) == 0:
-            # A stopped robot: whoever drives next begins anew.
+            # A stopped robot: the next start begins anew.
             self._begun = False
             self._fed.follow(self._layout, row)
             return None

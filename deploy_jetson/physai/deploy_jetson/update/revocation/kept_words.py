@@ -111,7 +111,7 @@ def accept(record: KeptRecord, data: bytes, trust: TrustStore, robot: str) -> Ke
     """
     word = read_status(data, trust, robot=robot)
     fresh = KeptWord(document=data.removesuffix(b"\n").decode("ascii"), robot=word.robot, serial=word.serial)
-    # A robot that was renamed keeps no words of its former names, which nobody could renew.
+    # A robot that was renamed keeps no words of its former names, which no validator would renew.
     others = tuple(one for one in record.words if one.robot != word.robot and is_unit_of(robot, one.robot))
     before = next((one for one in record.words if one.robot == word.robot), None)
     if before is not None and before.is_signed(trust):
