@@ -56,7 +56,7 @@ class DivergenceMoment(Frozen):
     shadow: Finite
     sent: Finite
     fields: Annotated[dict[Name, _Vector], Field(max_length=64)]
-    """Sample and operator's commands of the tick; None for what was not measured."""
+    """Sample and operator's commands of the tick, fields of up to 64 elements; None for what was not measured."""
 
 
 class BeyondJudged(Frozen):

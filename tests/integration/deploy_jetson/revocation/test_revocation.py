@@ -190,6 +190,19 @@ def test_back_holds_where_the_version_before_is_revoked_too(site: Site, stick: P
         assert site.active_version == 2
 
 
+def test_a_rollback_to_a_revoked_version_holds_the_unhealthy_one(site: Site, stick: Path) -> None:
+    site.run(1)
+    site.run(2, commit=False)
+    with driving(site, stick, hot_swap=True) as run:
+        run.word(1, 1)
+        until(lambda: run.runtime.status()["verdict"]["words"])
+        assert run.guard == "RUN"
+        site.agent.rollback("unhealthy")
+        said = "HOLD: what was activated may not run: revoked: "
+        until(lambda: any(said in text for text in run.said), said=lambda: str(run.said))
+        run.wait_for("HOLD")
+
+
 def test_a_word_kept_by_another_process_is_obeyed(site: Site, stick: Path) -> None:
     site.run(1)
     with driving(site, stick, sources=()) as run:

@@ -145,6 +145,15 @@ def test_a_status_that_fails_does_not_keep_stops_from_coming(tmp_path: Path, que
     control.close()
 
 
+def test_an_answer_that_is_too_long_says_so_and_is_not_cut(tmp_path: Path) -> None:
+    queue = CommandQueue()
+    control = ControlSocket(tmp_path / "control", queue, lambda: {"evidence": "x" * 100_000})
+    control.start()
+    with pytest.raises(ControlError, match=r"the answer has 100016 bytes, above 65536"):
+        ask(tmp_path / "control", "status")
+    control.close()
+
+
 def test_a_socket_that_fails_for_a_while_is_heard_again(
     tmp_path: Path, queue: CommandQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,17 @@ def test_a_shadow_that_dies_or_hangs_is_dropped_within_three_periods(
     until(lambda: len(driven.evidence()) >= 1)
 
 
+def test_ending_a_shadow_that_hangs_keeps_no_request_waiting(driven: Driven, second: Path) -> None:
+    driven.tell(f"shadow {second}")
+    driven.wait()
+    pid = shadow_process(driven)
+    os.kill(pid, signal.SIGSTOP)
+    # Well below the three seconds that its process is given to end.
+    assert tell(health_path(driven.root).with_name(CONTROL_FILE), "shadow off", timeout_s=2.0)
+    assert tell(health_path(driven.root).with_name(CONTROL_FILE), "status", timeout_s=2.0)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
 def test_its_process_has_no_way_to_the_robot(driven: Driven, second: Path) -> None:
     driven.tell(f"shadow {second}")
     driven.wait()

@@ -15,6 +15,7 @@ from tests.harness.power_cuts.status_cuts import signed_word
 from physai.deploy_jetson.runtime.revocation.joint_bounds import JointBounds, contradiction_of
 from physai.deploy_jetson.runtime.revocation.live_words import LiveWords
 from physai.deploy_jetson.runtime.run_options import RunOptions
+from physai.deploy_jetson.update.agent.config import RobotConfig
 from physai.deploy_jetson.update.revocation.kept_words import FOLDER, KeptRecord, KeptWords
 from physai.sdk.evidence.requirements import Requirements, RequirementsError
 from physai.sdk.evidence.status_rules import StatusRules
@@ -173,6 +174,23 @@ def test_while_a_word_waits_for_the_disk_the_next_one_counts(robot: Robot, monke
     live.look()
     monkeypatch.undo()
     assert robot.start().known.words[0].serial == 2
+
+
+def test_a_word_that_a_passing_fault_refused_is_taken_with_the_next_poll(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = robot.start()
+    robot.word(1, A)
+
+    def fails(config: RobotConfig) -> TrustStore:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(RobotConfig, "trust", fails)
+    live.ask(str(robot.stick))
+    assert not live.known.words
+    monkeypatch.undo()
+    live.ask(str(robot.stick))
+    assert live.known.words[0].revoked
 
 
 def test_a_key_revoked_after_its_word_vouches_for_nothing(robot: Robot, workshop: SampleSigners) -> None:

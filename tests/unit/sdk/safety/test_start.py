@@ -11,6 +11,7 @@ from physai.sdk.contract.io import ContractError, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardState, guard_limits
 from physai.sdk.safety.start import StartGate, tilt
+from physai.sdk.transport.protocol import required_fields
 
 DT = 0.02
 
@@ -130,6 +131,11 @@ def test_turning_about_the_vertical_is_no_tilt() -> None:
     assert tilt(np.array([0.0, 1.0, 0.0, 0.0])) == pytest.approx(math.pi)
     assert tilt(np.array([0.0, 0.0, 0.0, 0.0])) == math.inf
     assert tilt(np.array([math.nan, 0.0, 0.0, 0.0])) == math.inf
+
+
+def test_the_orientation_that_a_start_reads_is_awaited_from_the_robot() -> None:
+    assert "imu_quat" in required_fields(contract({"tilt": 0.3}))
+    assert "imu_quat" not in required_fields(contract({"joints": [KNEE]}))
 
 
 def test_the_ramp_goes_from_the_commands_at_the_start_to_the_policys() -> None:
