@@ -105,13 +105,15 @@ def test_a_robot_that_another_runtime_moves_is_waited_for_by_that_name(site: Sit
             return self.other
 
         def poll(self) -> bool:
-            # Swings within ±0.05 rad, never slower than `speed`.
+            # Swings so far that even a process that got no time for a second still measures its speed.
             now = time.monotonic()
             self.position[:] += self.speed * (now - self.at_s)
             self.at_s = now
-            if abs(self.position[0] - self._default[0]) > 0.05:
+            if abs(self.position[0] - self._default[0]) > 1.0:
                 self.speed = -self.speed
-                self.position[:] = np.clip(self.position, self._default - 0.05, self._default + 0.05)
+                self.position[:] = np.clip(self.position, self._default - 1.0, self._default + 1.0)
+            if not self.speed:
+                self.position[:] = self._default
             return super().poll()
 
     robot = Taken()
