@@ -16,16 +16,16 @@ from typing import Any, Literal
 import numpy as np
 from tests.harness.programs import program
 
-from physai.deploy_jetson.transport.binding import TopicBinding
-from physai.deploy_jetson.transport.dds.codec.field_layout import MessageReader, MessageWriter, Vector, topic_layout
-from physai.deploy_jetson.transport.dds.codec.messages import dds_topic
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK, import_cyclonedds
-from physai.deploy_jetson.transport.dds.feed import Subscription
-from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
-from physai.deploy_jetson.transport.dds.wire import Middleware
-from physai.deploy_jetson.transport.notices import Notices
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.transport.protocol import Array
+from physai.transport.binding import TopicBinding
+from physai.transport.dds.codec.field_layout import MessageReader, MessageWriter, Vector, topic_layout
+from physai.transport.dds.codec.messages import dds_topic
+from physai.transport.dds.domain import LOOPBACK, import_cyclonedds
+from physai.transport.dds.feed import Subscription
+from physai.transport.dds.node import DdsNode, message_struct
+from physai.transport.dds.wire import Middleware
+from physai.transport.notices import Notices
 
 JOINTS = 30
 RATE_HZ = 500.0

@@ -33,10 +33,10 @@ from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime, become_helper
 from physai.deploy_jetson.runtime.watchdog.plan import bound_s
 from physai.deploy_jetson.runtime.watchdog.shared import SharedMemory, Word, allocate
-from physai.deploy_jetson.transport.udp.udp_ends import UdpRobotEndpoint
 from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.registry import open_transport
+from physai.transport.udp.udp_ends import UdpRobotEndpoint
 
 HANGS = 100
 HANG_S = 0.2

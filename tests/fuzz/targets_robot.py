@@ -17,11 +17,6 @@ from tests.support.scripts import load_script
 
 from physai.deploy_jetson.runtime.commands.control_socket import ControlSocket, tell
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
-from physai.deploy_jetson.transport.binding import load_binding
-from physai.deploy_jetson.transport.dds.codec import cdr
-from physai.deploy_jetson.transport.dds.codec.messages import DEFINITIONS
-from physai.deploy_jetson.transport.dds.commanders import ClaimMessage
-from physai.deploy_jetson.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
 from physai.deploy_jetson.update.agent.incoming import parse_recipe
 from physai.deploy_jetson.update.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.update.flash.fleet import load_fleet
@@ -44,6 +39,11 @@ from physai.deploy_jetson.update.slots.slot_records import (
     encode,
 )
 from physai.sdk.transport.lease import LeaseClaim, LeaseStage
+from physai.transport.binding import load_binding
+from physai.transport.dds.codec import cdr
+from physai.transport.dds.codec.messages import DEFINITIONS
+from physai.transport.dds.commanders import ClaimMessage
+from physai.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
 
 HASH = "5" * 64
 TIME = "2026-11-21T12:00:00Z"
@@ -186,7 +186,7 @@ def _answer(data: bytes) -> object:
             thread.join()
 
 
-BINDING = Path(__file__).parents[2] / "deploy_jetson/physai/deploy_jetson/transport/bindings/ur10e.yaml"
+BINDING = Path(__file__).parents[2] / "deploy_jetson/physai/transport/bindings/ur10e.yaml"
 FLEET = b"""hosts:
 - cell-1
 - jetson@cell-2:2222

@@ -17,7 +17,7 @@ ROOTS = {
     "sdk": {"sdk"},
     "train": {"train", "foreign", "cluster", "rlhf"},
     "sim": {"compute", "sim", "twin", "gates", "drift", "service"},
-    "deploy_jetson": {"deploy_jetson"},
+    "deploy_jetson": {"deploy_jetson", "transport"},
     "ros": {"ros"},
 }
 """Packages of the namespace `physai` in each root. Reserved: `vision` in sim, `fleet` in

@@ -19,8 +19,8 @@ from tests.support.patience import until
 from tests.support.robot_end import RobotEnd, robot_over
 from tests.support.watched_runtime import ROUNDING, WatchedRuntime, installed
 
-from physai.deploy_jetson.transport.dds.node import DdsNode
 from physai.sdk.transport.lease import TERM_S
+from physai.transport.dds.node import DdsNode
 
 pytestmark = pytest.mark.slow
 

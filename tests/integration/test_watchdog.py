@@ -23,7 +23,7 @@ from tests.support.watched_runtime import (
 )
 
 from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, silence_s
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
+from physai.transport.dds.domain import LOOPBACK
 from physai.twin.virtual_robot.transport import free_port
 
 FOREVER_US = 600_000_000

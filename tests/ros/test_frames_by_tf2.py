@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.support.ros_calls import eventually
 
-from physai.deploy_jetson.transport.dds.codec.cdr import decode
 from physai.ros.frames import POSE
 from physai.ros.wire import RosMiddleware
+from physai.transport.dds.codec.cdr import decode
 
 pytestmark = pytest.mark.ros("tf2_ros")
 

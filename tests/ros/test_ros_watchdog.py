@@ -9,7 +9,7 @@ from tests.support import hanging_policy
 from tests.support.robot_end import RobotEnd
 from tests.support.watched_runtime import WatchedRuntime, assert_braked, at_full_speed, installed, is_alive
 
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
+from physai.transport.dds.domain import LOOPBACK
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 

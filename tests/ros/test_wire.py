@@ -8,13 +8,13 @@ import pytest
 from tests.support.ros_calls import eventually
 from tests.support.ros_world import RosWorld
 
-from physai.deploy_jetson.transport.dds.codec.cdr import decode
-from physai.deploy_jetson.transport.dds.codec.messages import dds_type
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
-from physai.deploy_jetson.transport.dds.node import message_struct
-from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.ros.wire import RosMiddleware
 from physai.sdk.transport.protocol import TransportError
+from physai.transport.dds.codec.cdr import decode
+from physai.transport.dds.codec.messages import dds_type
+from physai.transport.dds.domain import LOOPBACK
+from physai.transport.dds.node import message_struct
+from physai.transport.dds.ports import DEPTH
 
 JOINT_STATE, STRING = "sensor_msgs/msg/JointState", "std_msgs/msg/String"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.support.patience import PATIENCE_S
 
-from physai.deploy_jetson.transport.dds.dds_ends import DdsTransport
 from physai.sdk.contract.io import save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.transport.dds.dds_ends import DdsTransport
 
 PEER = Path(__file__).parent / "dds_peer.py"
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.transport.dds.codec import messages
-from physai.deploy_jetson.transport.dds.codec.cdr import encode
-from physai.deploy_jetson.transport.dds.domain import domain_id
-from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
 from physai.sdk.contract.io import load_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array
 from physai.sdk.transport.registry import open_robot_link
+from physai.transport.dds.codec import messages
+from physai.transport.dds.codec.cdr import encode
+from physai.transport.dds.domain import domain_id
+from physai.transport.dds.node import DdsNode, message_struct
 
 PERIOD_S = 0.005
 

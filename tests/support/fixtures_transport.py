@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.tasks.registry import load_task
+from physai.transport.dds.domain import LOOPBACK
 
 ContractOf = Callable[[str], PolicyContract]
 

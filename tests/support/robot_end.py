@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import JointCommand
 from physai.sdk.transport.registry import open_robot_link
+from physai.transport.dds.domain import LOOPBACK
 from physai.twin.virtual_robot.transport import free_port
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from physai.deploy_jetson.transport.dds.domain import one_line
-from physai.deploy_jetson.transport.dds.ports import DEPTH
-from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.graph import Info, Publishers
+from physai.transport.dds.domain import one_line
+from physai.transport.dds.ports import DEPTH
+from physai.transport.dds.wire import Endpoint
 
 POSE = "geometry_msgs/msg/PoseStamped"
 # Maximum time between a pose and the transform used for it, if tf2 has none for the time of the pose [s].

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.codec.messages import dds_topic, dds_type
-from physai.deploy_jetson.transport.dds.dds_ends import WATCHDOG_SUFFIX
-from physai.deploy_jetson.transport.dds.wire import Endpoint
+from physai.transport.dds.codec.messages import dds_topic, dds_type
+from physai.transport.dds.dds_ends import WATCHDOG_SUFFIX
+from physai.transport.dds.wire import Endpoint
 
 # Publication handle of all messages of a topic: rclpy does not provide the sender.
 ONLY_PUBLISHER = 1

@@ -12,10 +12,10 @@ from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
-from physai.deploy_jetson.transport.dds.domain import one_line
 from physai.ros.arguments import require_effect, require_ros_arguments
 from physai.ros.node import NODE_NAME, PolicyNode
 from physai.sdk.base.errors import PhysaiError
+from physai.transport.dds.domain import one_line
 
 # Executor threads: one for a transition and one for each concurrent service call, which may block for seconds.
 THREADS = 8

@@ -35,7 +35,6 @@ from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop.loop import LoopEnd
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
-from physai.deploy_jetson.transport.dds.domain import one_line
 from physai.deploy_jetson.update.agent.agent import UpdateAgent
 from physai.ros.arguments import require_names
 from physai.ros.drive import ANSWER_S, STOP_S, Drive, DriveError, record_stop
@@ -54,6 +53,7 @@ from physai.ros.pauses import Pauses
 from physai.ros.transport import RosTransport
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
+from physai.transport.dds.domain import one_line
 
 NODE_NAME = "physai_policy"
 

@@ -7,18 +7,18 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
-from physai.deploy_jetson.transport.dds.dds_ends import (
+from physai.ros.wire import RosMiddleware, relative
+from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.transport.protocol import TransportError, WatchdogEndpoint
+from physai.sdk.transport.simulation import Simulation
+from physai.transport.binding import Binding, TopicBinding, find_binding
+from physai.transport.dds.dds_ends import (
     COMPANION_OF,
     NODE,
     WATCHDOG_SUFFIX,
     DdsRobotEndpoint,
     DdsTransport,
 )
-from physai.ros.wire import RosMiddleware, relative
-from physai.sdk.base.errors import MissingExtraError
-from physai.sdk.transport.protocol import TransportError, WatchdogEndpoint
-from physai.sdk.transport.simulation import Simulation
 
 DDS_MIDDLEWARE = ("rmw_cyclonedds_cpp", "rmw_fastrtps_cpp", "rmw_fastrtps_dynamic_cpp", "rmw_connextdds")
 TRANSPORT_NODE = "physai_transport"

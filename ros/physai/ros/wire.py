@@ -1,4 +1,4 @@
-"""Serialised ROS 2 messages through rclpy; the counterpart of `physai.deploy_jetson.transport.dds.node`.
+"""Serialised ROS 2 messages through rclpy; the counterpart of `physai.transport.dds.node`.
 
 Messages are taken and published serialised, so that the layouts of the DDS transport apply and rclpy creates no Python
 objects. The control loop takes them itself, in its own thread: subscriptions are in a callback group that no executor
@@ -15,12 +15,12 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.domain import one_line
-from physai.deploy_jetson.transport.dds.ports import DEPTH, EXCHANGE_DEPTH
-from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
 from physai.ros.graph import Info, Publishers, endpoints, mismatch, owner
 from physai.sdk.transport.protocol import TransportError
+from physai.transport.dds.domain import one_line
+from physai.transport.dds.ports import DEPTH, EXCHANGE_DEPTH
+from physai.transport.dds.wire import Endpoint
 
 # Period of the check for several publishers of a topic, about 10 µs each [s]; discovery takes longer.
 LOOK_S = 0.02

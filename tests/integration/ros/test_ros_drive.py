@@ -18,11 +18,11 @@ from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.stop.stop_records import RECORD_FILE
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
-from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
 from physai.ros.drive import Drive, DriveError
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import TransportError
+from physai.transport.notices import Notices
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 WAIT_S = 30.0

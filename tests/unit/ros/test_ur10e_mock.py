@@ -11,9 +11,9 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.deploy_jetson.transport.binding import find_binding
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
+from physai.transport.binding import find_binding
 
 Array = npt.NDArray[np.float64]
 URDF = Path(__file__).parents[3] / "ros" / "colcon" / "physai_ros" / "config" / "ur10e_mock.urdf"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from physai.deploy_jetson.transport.dds.diagnostics import Level
+from physai.transport.dds.diagnostics import Level
 
 # Diagnostic level by guard state.
 GUARD_LEVELS = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from physai.deploy_jetson.telemetry.diagnosis import MAX_VALUES, diagnose
-from physai.deploy_jetson.transport.dds.diagnostics import Level
+from physai.transport.dds.diagnostics import Level
 
 ACTIVE = {"lifecycle": "active", "guard": "RUN", "why": "", "unsafe_no_verdict": False}
 
