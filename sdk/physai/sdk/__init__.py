@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from physai.sdk.contract.contract_diff import require_same as require_same
     from physai.sdk.contract.io import load_contract as load_contract
     from physai.sdk.contract.io import save_contract as save_contract
+    from physai.sdk.contract.plans import ImageCrop as ImageCrop
+    from physai.sdk.contract.plans import ImageTerm as ImageTerm
+    from physai.sdk.contract.plans import InstructionSpec as InstructionSpec
+    from physai.sdk.contract.plans import PlanSpec as PlanSpec
+    from physai.sdk.contract.plans import PlanTiming as PlanTiming
     from physai.sdk.contract.policy_contract import PolicyContract as PolicyContract
+    from physai.sdk.contract.robot import CameraLens as CameraLens
+    from physai.sdk.contract.robot import CameraMount as CameraMount
+    from physai.sdk.contract.robot import CameraSpec as CameraSpec
     from physai.sdk.contract.robot import ChainSegment as ChainSegment
     from physai.sdk.contract.robot import JointSpec as JointSpec
     from physai.sdk.contract.robot import KinematicChain as KinematicChain
@@ -127,6 +135,9 @@ __all__ = [
     "ActionTerm",
     "Bundle",
     "BundleFile",
+    "CameraLens",
+    "CameraMount",
+    "CameraSpec",
     "Cause",
     "ChainSegment",
     "CommandField",
@@ -151,6 +162,9 @@ __all__ = [
     "GuardLimits",
     "GuardResult",
     "GuardState",
+    "ImageCrop",
+    "ImageTerm",
+    "InstructionSpec",
     "JointCommand",
     "JointEnvelope",
     "JointError",
@@ -167,6 +181,8 @@ __all__ = [
     "ObservationTerm",
     "Origin",
     "PhysaiError",
+    "PlanSpec",
+    "PlanTiming",
     "PolicyContract",
     "PolicyDevice",
     "Preferences",

@@ -6,6 +6,7 @@ Each check yields one line per problem, `path: message`, so that all problems ar
 from collections.abc import Iterator
 
 from physai.sdk.base.errors import unknown_name
+from physai.sdk.contract.plans import ImageCrop, ImageTerm, PlanSpec, PlanTiming
 from physai.sdk.contract.robot import JOINT_SENSORS, JointSpec
 from physai.sdk.contract.safety_envelope import JointEnvelope, SensorRange, StartEnvelope
 from physai.sdk.contract.terms import ActionTerm, ContractTerms, ObservationTerm
@@ -25,6 +26,9 @@ POSE_SIZE = 7
 POSITION_SIZE = 3
 """Elements of a position."""
 
+MEMORY_KINDS = ("previous_action", "last_target", "clock")
+"""Observation kinds that depend on the control periods before."""
+
 CHAIN_KINDS = ("pose_error", "position_error")
 """Observation kinds that need forward kinematics."""
 
@@ -42,6 +46,7 @@ def contract_problems(contract: ContractTerms) -> Iterator[str]:
         yield f"observation: {contract.observation_size} elements, at most {MAX_OBSERVATION_SIZE} are allowed"
     for action in contract.action.terms:
         yield from (f"action.terms[{action.target_name}].{p}" for p in _action_problems(action, contract))
+    yield from _plan_problems(contract)
     yield from _format_problems(contract)
     yield from _safety_problems(contract)
     yield from _timing_problems(contract)
@@ -152,6 +157,69 @@ def _action_problems(term: ActionTerm, contract: ContractTerms) -> Iterator[str]
             yield f"upper[{name}]: {upper} is above the robot's {greatest}"
         if absolute and not lower <= offset <= upper:
             yield f"offset[{name}]: {offset} lies outside [{lower}, {upper}]"
+
+
+def _plan_problems(contract: ContractTerms) -> Iterator[str]:
+    plan, timing = contract.action.plan, contract.timing.plan
+    if plan is None or timing is None:
+        if (plan is None) != (timing is None):
+            yield "timing.plan: action.plan and timing.plan need each other; give both or none"
+        spec = contract.observation
+        for label, given in (("images", spec.images), ("instructions", spec.instructions), ("noise", spec.noise)):
+            if given:
+                yield f"observation.{label}: only a policy with action.plan reads it, apart from the control period"
+        return
+    kinds = [term.kind for term in contract.action.terms]
+    if kinds != ["joint_pos"]:
+        yield f"action.plan: a plan is one term of kind joint_pos, got {', '.join(kinds)}"
+    elif len(plan.seam) != len(contract.action.terms[0].joints):
+        yield f"action.plan.seam: {len(plan.seam)} values for {len(contract.action.terms[0].joints)} joints"
+    for term in contract.observation.terms:
+        if term.history > 1 or term.kind in MEMORY_KINDS:
+            yield (
+                f"observation.terms[{term.name}]: plans are computed at irregular times, so no term has a history or "
+                f"counts periods; got {term.kind} with history {term.history}"
+            )
+    for image in contract.observation.images:
+        yield from (f"observation.images[{image.name}].{problem}" for problem in _image_problems(image, contract))
+    yield from (f"timing.plan.{problem}" for problem in _plan_timing_problems(plan, timing, contract))
+
+
+def _image_problems(image: ImageTerm, contract: ContractTerms) -> Iterator[str]:
+    cameras = {camera.name: camera for camera in contract.robot.cameras}
+    camera = cameras.get(image.camera)
+    if camera is None:
+        yield f"camera: {unknown_name('camera', image.camera, cameras)}"
+        return
+    crop = image.crop or ImageCrop(x=0, y=0, width=camera.width, height=camera.height)
+    if not (crop.x + crop.width <= camera.width and crop.y + crop.height <= camera.height):
+        yield (
+            f"crop: columns to {crop.x + crop.width} and rows to {crop.y + crop.height} of an image with "
+            f"{camera.width} and {camera.height}"
+        )
+    if crop.width % image.pool or crop.height % image.pool:
+        yield f"pool: {image.pool} does not divide both {crop.width} columns and {crop.height} rows"
+    if not image.max_age_s * camera.rate_hz >= 1.0:
+        yield f"max_age_s: {image.max_age_s} s is over before the next of {camera.rate_hz} images per second"
+
+
+def _plan_timing_problems(plan: PlanSpec, timing: PlanTiming, contract: ContractTerms) -> Iterator[str]:
+    if not plan.step_s >= contract.timing.control_dt:
+        yield f"period_s: steps of {plan.step_s} s are shorter than control_dt {contract.timing.control_dt} s"
+    if not timing.max_age_s <= plan.length_s:
+        yield f"max_age_s: {timing.max_age_s} s is more than {plan.steps} steps of {plan.step_s} s cover"
+    seen = max((image.max_age_s for image in contract.observation.images), default=0.0)
+    needed = seen + timing.deadline_s + timing.period_s
+    if not needed < timing.max_age_s:
+        yield (
+            f"max_age_s: {timing.max_age_s} s; an image of {seen} s, deadline_s {timing.deadline_s} and period_s "
+            f"{timing.period_s} add up to {needed:.6g} s, for which a plan has to last"
+        )
+    if plan.committed and not plan.committed * plan.step_s >= timing.deadline_s:
+        yield (
+            f"deadline_s: {timing.deadline_s} s is more than the {plan.committed} committed steps of {plan.step_s} s "
+            "last; the network must know what is sent until its answer arrives"
+        )
 
 
 def _steps_are_limited(term: ActionTerm, contract: ContractTerms) -> bool:

@@ -5,6 +5,7 @@ The single source for the twin, the exporter and the robot's runtime.
 
 from dataclasses import dataclass
 
+from physai.sdk.base.errors import ContractError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.position_limits import position_limits
 
@@ -53,7 +54,16 @@ def remembers_target(contract: PolicyContract) -> bool:
 
 
 def graph_interface(contract: PolicyContract) -> GraphInterface:
-    """Return the interface of graphs with this contract."""
+    """Return the interface of graphs with this contract.
+
+    Raises:
+        ContractError: the policy sees or plans; such a contract can be stated, and no computer here runs it yet.
+    """
+    if contract.action.plan is not None:
+        raise ContractError(
+            f"the contract of task {contract.task} has action.plan: policies that see or plan can be described, but "
+            "this version neither exports nor runs them; leave action.plan and observation.images out"
+        )
     needed: set[str] = set()
     for term in contract.observation.terms:
         if term.kind in JOINT_POS_KINDS:

@@ -101,9 +101,7 @@ class ChainSegment(Frozen):
     @model_validator(mode="after")
     def _directions_have_unit_length(self) -> Self:
         for label, vector in (("quat", self.quat), ("axis", self.axis)):
-            length = sum(x * x for x in vector) ** 0.5
-            if not abs(length - 1.0) <= 1e-6:
-                raise ValueError(f"chain segment: {label} {vector} has length {length:.9g}, expected 1")
+            _require_unit("chain segment", label, vector)
         return self
 
 
@@ -113,6 +111,74 @@ class KinematicChain(Frozen):
     name: Name
     """Name of the tip frame, for instance `ee`."""
     segments: Annotated[tuple[ChainSegment, ...], Field(min_length=1, max_length=2 * MAX_JOINTS)]
+
+
+class CameraLens(Frozen):
+    """A pinhole with the distortion that ROS and OpenCV call plumb_bob."""
+
+    k: tuple[Positive, Positive, Finite, Finite]
+    """Focal lengths fx, fy and principal point cx, cy [pixels]."""
+    d: tuple[Finite, Finite, Finite, Finite, Finite] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    """Distortion k1, k2, p1, p2, k3."""
+    tolerance: NonNegative = 0.0
+    """Relative error of the focal lengths that the policy was trained for."""
+
+
+class CameraMount(Frozen):
+    """Pose of a camera's optical frame: x to the right of the image, y down, z forward."""
+
+    frame: Name
+    """Link that carries the camera, or `world`."""
+    translation: Vector3
+    """Origin in that frame [m]."""
+    quat: Quaternion
+    """Orientation in that frame, wxyz, unit length."""
+    tolerance_m: NonNegative = 0.0
+    """Error of the origin that the policy was trained for [m]."""
+    tolerance_rad: NonNegative = 0.0
+    """Error of the orientation that the policy was trained for [rad]."""
+
+    @model_validator(mode="after")
+    def _orientation_has_unit_length(self) -> Self:
+        _require_unit("camera mount", "quat", self.quat)
+        return self
+
+
+class CameraSpec(Frozen):
+    """One camera; since format 3."""
+
+    name: Name
+    width: Annotated[int, Field(ge=1, le=8192)]
+    """Columns of the image [pixels]."""
+    height: Annotated[int, Field(ge=1, le=8192)]
+    """Rows of the image [pixels]."""
+    encoding: Literal["rgb8", "bgr8", "mono8", "16UC1"]
+    """As in sensor_msgs/Image; 16UC1 is a depth [mm]."""
+    lens: CameraLens
+    mount: CameraMount
+    rate_hz: Annotated[float, Field(ge=0.1, le=1000.0)]
+    """Images per second."""
+    exposure_s: Annotated[tuple[NonNegative, NonNegative], Field(description="Shortest and longest exposure [s].")]
+    readout_s: NonNegative = 0.0
+    """Time from the first row's exposure to the last one's [s]; 0 for a global shutter."""
+    stamp: Literal["mid_exposure", "start", "arrival"]
+    """Instant that the driver's stamp names."""
+    stamp_offset_s: Finite = 0.0
+    """Time from the middle of the exposure to the stamp [s], as calibrated."""
+    auto_exposure: bool = False
+    auto_white_balance: bool = False
+    jpeg_quality: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Least quality of images that come as JPEG; None for images without compression."""
+
+    @model_validator(mode="after")
+    def _exposures_are_ordered(self) -> Self:
+        shortest, longest = self.exposure_s
+        if not shortest <= longest <= 1.0 / self.rate_hz:
+            raise ValueError(
+                f"camera {self.name}: exposures {shortest} to {longest} s at {self.rate_hz} images per second; they "
+                f"ascend, and none is longer than {1.0 / self.rate_hz:.6g} s"
+            )
+        return self
 
 
 class RobotSpec(Frozen):
@@ -125,6 +191,8 @@ class RobotSpec(Frozen):
     """Empty for a free body only, such as a thrown object: no contract can command it."""
     sensors: Annotated[tuple[SensorField, ...], Field(min_length=1, max_length=64)]
     chains: Annotated[tuple[KinematicChain, ...], Field(max_length=16)] = ()
+    cameras: Annotated[tuple[CameraSpec, ...], Field(max_length=16, exclude_if=lambda cameras: not cameras)] = ()
+    """Cameras by name; left out of the document if there is none."""
 
     @model_validator(mode="after")
     def _names_are_consistent(self) -> Self:
@@ -133,6 +201,7 @@ class RobotSpec(Frozen):
         require_unique("joint", (j.name for j in self.joints))
         require_unique("sensor", (s.name for s in self.sensors))
         require_unique("chain", (c.name for c in self.chains))
+        require_unique("camera", (c.name for c in self.cameras))
         for chain in self.chains:
             moving = [segment.joint for segment in chain.segments if segment.joint is not None]
             require_unique(f"chain {chain.name}: joint", moving)
@@ -186,3 +255,10 @@ def require_unique(kind: str, names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"{kind} {name!r} occurs twice")
         seen.add(name)
+
+
+def _require_unit(owner: str, label: str, vector: tuple[float, ...]) -> None:
+    """Check that a vector has the length 1; raises ValueError."""
+    length = sum(x * x for x in vector) ** 0.5
+    if not abs(length - 1.0) <= 1e-6:
+        raise ValueError(f"{owner}: {label} {vector} has length {length:.9g}, expected 1")

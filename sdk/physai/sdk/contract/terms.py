@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from physai.sdk.contract.plans import ImageTerm, InstructionSpec, PlanSpec, PlanTiming
 from physai.sdk.contract.robot import (
     JOINT_SENSORS,
     MAX_JOINTS,
@@ -124,10 +125,16 @@ class ObservationSpec(Frozen):
     """Place of the newest sample in a history."""
     first_fill: Annotated[Literal["repeat", "zero"], Field(exclude_if=lambda fill: fill == "repeat")] = "repeat"
     """Samples before the first one: copies of it, or zeros."""
+    images: Annotated[tuple[ImageTerm, ...], Field(max_length=16, exclude_if=lambda images: not images)] = ()
+    """Images that the graph reads, each an input of its own."""
+    instructions: Annotated[InstructionSpec | None, Field(exclude_if=lambda instructions: instructions is None)] = None
+    noise: Annotated[int, Field(ge=0, le=65_536, exclude_if=lambda noise: noise == 0)] = 0
+    """Number of standard normal values that the graph reads, so that a policy that samples is a function of its
+    inputs."""
 
     @model_validator(mode="after")
     def _terms_are_unique(self) -> Self:
-        require_unique("observation term", (t.name for t in self.terms))
+        require_unique("observation term", (*(t.name for t in self.terms), *(i.name for i in self.images)))
         return self
 
 
@@ -175,6 +182,8 @@ class ActionSpec(Frozen):
     """The joint commands, term after term; their sizes add up to the network's outputs."""
 
     terms: Annotated[tuple[ActionTerm, ...], Field(min_length=1, max_length=2)]
+    plan: Annotated[PlanSpec | None, Field(exclude_if=lambda plan: plan is None)] = None
+    """None for a policy that answers with the command of one period; since format 3."""
 
     @model_validator(mode="after")
     def _joints_are_commanded_once(self) -> Self:
@@ -238,6 +247,8 @@ class TimingSpec(Frozen):
     """Greatest time from a sensor sample's arrival to its command [s]."""
     max_observation_age_s: Annotated[float, Field(gt=0.0, le=10.0)]
     """Greatest age of a sensor sample a command may rest on [s]."""
+    plan: Annotated[PlanTiming | None, Field(exclude_if=lambda plan: plan is None)] = None
+    """Timing of plans; None for a policy without. Since format 3."""
 
     @model_validator(mode="after")
     def _periods_agree(self) -> Self:
@@ -316,5 +327,16 @@ class ContractTerms(Frozen):
         for action in self.action.terms:
             if action.output_limit != 1.0:
                 yield f"action.terms[{action.target_name}].output_limit"
+        yield from (path for path, given in self._parts_of_plans() if given)
         if self.safety.start is not None:
             yield "safety.start"
+
+    def _parts_of_plans(self) -> Iterator[tuple[str, bool]]:
+        """Yield the path of each field for sight and plans, and whether it was set."""
+        spec = self.observation
+        yield "robot.cameras", bool(self.robot.cameras)
+        yield "observation.images", bool(spec.images)
+        yield "observation.instructions", spec.instructions is not None
+        yield "observation.noise", spec.noise > 0
+        yield "action.plan", self.action.plan is not None
+        yield "timing.plan", self.timing.plan is not None
