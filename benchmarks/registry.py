@@ -92,6 +92,10 @@ ENTRIES = {
         "time from a revoked verdict to HOLD, its cost per tick, and power cuts that the word survives",
         "benchmarks.robot.revocation",
     ),
+    "plan": _entry(
+        "faulty plans in random orders through the follower and the guard: commands that were not due, and times",
+        "benchmarks.robot.plan_faults",
+    ),
     "ros": _entry("round trip of joint states to a ROS node, against a plain rclpy node", "benchmarks.ros"),
 }
 

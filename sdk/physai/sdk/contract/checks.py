@@ -207,7 +207,7 @@ def _plan_timing_problems(plan: PlanSpec, timing: PlanTiming, contract: Contract
     if not plan.step_s >= contract.timing.control_dt:
         yield f"period_s: steps of {plan.step_s} s are shorter than control_dt {contract.timing.control_dt} s"
     if not timing.max_age_s <= plan.length_s:
-        yield f"max_age_s: {timing.max_age_s} s is more than {plan.steps} steps of {plan.step_s} s cover"
+        yield f"max_age_s: {timing.max_age_s} s is more than the {plan.length_s:.6g} s from the first to the last step"
     seen = max((image.max_age_s for image in contract.observation.images), default=0.0)
     needed = seen + timing.deadline_s + timing.period_s
     if not needed < timing.max_age_s:
@@ -280,10 +280,13 @@ def _start_problems(start: StartEnvelope, contract: ContractTerms) -> Iterator[s
         joint = joints.get(one.joint)
         if joint is None:
             yield f"joints[{one.joint}]: {unknown_name('joint', one.joint, joints)}"
-        elif not one.lower <= joint.default_pos <= one.upper:
+        elif (joint.position_upper is not None and not one.lower <= joint.position_upper) or (
+            joint.position_lower is not None and not joint.position_lower <= one.upper
+        ):
+            # The default pose may lie outside: a policy that follows a motion starts in the motion's first frame.
             yield (
-                f"joints[{one.joint}]: the robot's default_pos {joint.default_pos} lies outside "
-                f"[{one.lower}, {one.upper}]"
+                f"joints[{one.joint}]: [{one.lower}, {one.upper}] lies outside the robot's range "
+                f"[{joint.position_lower}, {joint.position_upper}], so that it could never start"
             )
 
 

@@ -53,17 +53,21 @@ def remembers_target(contract: PolicyContract) -> bool:
     return any(term.kind == "last_target" for term in contract.observation.terms)
 
 
-def graph_interface(contract: PolicyContract) -> GraphInterface:
-    """Return the interface of graphs with this contract.
+def refuse_plans(contract: PolicyContract) -> None:
+    """Check that a policy answers with the command of one period, which is what is exported and run so far.
 
     Raises:
-        ContractError: the policy sees or plans; such a contract can be stated, and no computer here runs it yet.
+        ContractError: the policy sees or plans.
     """
     if contract.action.plan is not None:
         raise ContractError(
             f"the contract of task {contract.task} has action.plan: policies that see or plan can be described, but "
             "this version neither exports nor runs them; leave action.plan and observation.images out"
         )
+
+
+def graph_interface(contract: PolicyContract) -> GraphInterface:
+    """Return the interface of graphs with this contract."""
     needed: set[str] = set()
     for term in contract.observation.terms:
         if term.kind in JOINT_POS_KINDS:

@@ -59,15 +59,16 @@ class InstructionSpec(Frozen):
 class PlanSpec(Frozen):
     """A plan: joint positions at equal steps of time, absolute where the graph writes them.
 
-    Step k is meant for the time t + k · step_s, and the last one lasts until t + steps · step_s. Of the newest image of
-    each term, t is the exposure of the oldest; without images, it is the stamp of the joints.
+    Step k is meant for the time t + k · step_s. Of the newest image of each term, t is the exposure of the oldest;
+    without images, it is the stamp of the joints.
     """
 
     steps: Annotated[int, Field(ge=2, le=1000)]
     step_s: Annotated[float, Field(ge=1e-3, le=1.0)]
     """Time from one step to the next [s]."""
-    interpolation: Literal["linear", "hold"] = "linear"
-    """Commands between two steps: on the line between them, or the earlier one."""
+    interpolation: Literal["linear", "hold", "quadratic"] = "quadratic"
+    """Commands between two steps: on the line between them, the earlier one, or the quadratic B-spline of the steps,
+    which alone keeps every acceleration limit that the steps keep."""
     anchor: Literal["default", "measured"] = "default"
     """Position to which the scaled outputs of the network are added: the offset of the action term, or the position
     measured with the plan's images. Either way the graph writes absolute positions."""
@@ -87,8 +88,8 @@ class PlanSpec(Frozen):
 
     @property
     def length_s(self) -> float:
-        """Time that the plan covers [s]."""
-        return self.steps * self.step_s
+        """Time from the first step to the last [s]."""
+        return (self.steps - 1) * self.step_s
 
 
 class PlanTiming(Frozen):

@@ -16,7 +16,7 @@ from physai.sdk.base.file_names import GOLDEN_FILE as GOLDEN_FILE
 from physai.sdk.base.file_names import MAX_POLICY_BYTES as MAX_POLICY_BYTES
 from physai.sdk.base.file_names import POLICY_FILE as POLICY_FILE
 from physai.sdk.base.formats.canonical import canonical_json
-from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.interface import graph_interface, refuse_plans
 from physai.sdk.contract.io import ONNX_METADATA_KEY, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 
@@ -54,7 +54,8 @@ class PolicyHeader:
     """Origin of the policy: run, commit, seed, versions."""
 
     def __post_init__(self) -> None:
-        """Check that names are unique; raises PolicyError."""
+        """Check that names are unique; raises PolicyError, or ContractError for a policy that plans."""
+        refuse_plans(self.contract)
         interface = graph_interface(self.contract)
         names = [*interface.sensors, *interface.commands, *(STATE_PREFIX + name for name in self.state_sizes)]
         names += [*interface.targets, *(NEXT_PREFIX + name for name in self.state_sizes)]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError, unknown_name
-from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.interface import graph_interface, refuse_plans
 from physai.sim.engines.protocol import AnyEngine, Array, Engine, Snapshot, put
 from physai.sim.envs.readings import Readings
 from physai.sim.envs.rng import Seeds, Stream, normal, uniform
@@ -49,7 +49,9 @@ class SensorLayout:
 
         Raises:
             TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
+            ContractError: the task's policy plans.
         """
+        refuse_plans(task.contract)
         known = [sensor.name for sensor in task.contract.robot.sensors]
         for name in task.sensors:
             if name not in known:
