@@ -7,8 +7,8 @@ import numpy as np
 from tests.harness.plan_faults.faults import FAULTS, POLICY, FaultCounts, FaultPlay, fault_contract
 
 from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
-from physai.sdk.plan.follower import PlanFollower
-from physai.sdk.plan.plan import Plan, PlanAnswer
+from physai.sdk.safety.plan.follower import PlanFollower
+from physai.sdk.safety.plan.plan import PlanAnswer, PolicyPlan
 
 PLAN_FAULTS = 100_000
 PERIODS = 1000
@@ -58,7 +58,7 @@ def _times() -> list[BenchmarkResult]:
         request = follower.request(0.0)
         if request is None:
             raise WorkloadError("nothing was asked for")
-        plan = Plan(1, request.epoch, contract.fingerprint, POLICY, 0.0, np.zeros((16, 1)))
+        plan = PolicyPlan(1, request.epoch, contract.fingerprint, POLICY, 0.0, np.zeros((16, 1)))
         begin = time.perf_counter()
         answer = follower.offer(plan, 0.0)
         offers.append((time.perf_counter() - begin) * 1e6)

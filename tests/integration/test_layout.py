@@ -16,12 +16,11 @@ ROOT = Path(__file__).parents[2]
 ROOTS = {
     "sdk": {"sdk"},
     "train": {"train", "foreign", "cluster", "rlhf"},
-    "sim": {"compute", "sim", "twin", "gates", "drift", "service"},
+    "sim": {"compute", "sim", "vision", "twin", "gates", "drift", "service"},
     "deploy_jetson": {"deploy_jetson", "transport"},
     "ros": {"ros"},
 }
-"""Packages of the namespace `physai` in each root. Reserved: `vision` in sim, `fleet` in
-deploy_jetson."""
+"""Packages of the namespace `physai` in each root. Reserved: `fleet` in deploy_jetson."""
 DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".toml", ".json", ".html", ".css", ".js"}
 """What may lie beside Python in a package; anything else needs a line here first."""
 

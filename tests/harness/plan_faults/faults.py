@@ -10,10 +10,10 @@ import numpy.typing as npt
 from tests.support.plan_contracts import plan_contract, plan_document
 
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.plan.follower import PlanFollower
-from physai.sdk.plan.plan import Plan, PlanAnswer, PlanRequest, PlanState
 from physai.sdk.safety.decision import NO_REQUEST, Request
 from physai.sdk.safety.guard import Guard
+from physai.sdk.safety.plan.follower import PlanFollower
+from physai.sdk.safety.plan.plan import PlanAnswer, PlanRequest, PlanState, PolicyPlan
 from physai.sdk.safety.states import GuardState
 
 DT, STEP_S, STEPS, BLEND_S, AGE_S, SEAM = 0.01, 0.05, 16, 0.1, 0.75, 0.1
@@ -82,7 +82,7 @@ class FaultPlay:
         self.follower = PlanFollower(contract, self.policy)
         self.guard = Guard(contract)
         self.now_s = 1000.0
-        self.mail: list[tuple[float, str, Plan]] = []
+        self.mail: list[tuple[float, str, PolicyPlan]] = []
         self.turns: list[_Turn] = []
         self.still = 0.0
         self.silent_until = 0.0
@@ -142,7 +142,7 @@ class FaultPlay:
         for at_s, fault, plan in self._answers(request):
             self.mail.append((at_s, fault, plan))
 
-    def _answers(self, request: PlanRequest) -> list[tuple[float, str, Plan]]:
+    def _answers(self, request: PlanRequest) -> list[tuple[float, str, PolicyPlan]]:
         """A good plan that goes on from where the robot is, or one with a fault."""
         rng = self.rng
         origin_s = self.now_s - float(rng.uniform(0.0, 0.02))
@@ -157,7 +157,7 @@ class FaultPlay:
         pull = -0.6 * at - 0.3 * speed
         times = STEP_S * np.arange(STEPS)
         targets = np.clip(at + speed * times + 0.5 * pull * times**2, -BOUND, BOUND)[:, None]
-        plan = Plan(request.number, request.epoch, self.contract.fingerprint, self.policy, origin_s, targets)
+        plan = PolicyPlan(request.number, request.epoch, self.contract.fingerprint, self.policy, origin_s, targets)
         latency = float(rng.uniform(0.02, 0.25))
         if rng.random() < 0.5:
             return [(self.now_s + latency, "", plan)]
@@ -172,7 +172,7 @@ class FaultPlay:
             return [(late, "", plan), (late + float(rng.uniform(0.0, 0.3)), "", plan)]
         return [(late, fault, self._spoiled(fault, plan))]
 
-    def _spoiled(self, fault: str, plan: Plan) -> Plan:
+    def _spoiled(self, fault: str, plan: PolicyPlan) -> PolicyPlan:
         wrong = plan.targets.copy()
         place = int(self.rng.integers(STEPS))
         if fault == "stale epoch":
@@ -186,7 +186,7 @@ class FaultPlay:
         elif fault == "too old":
             return replace(plan, origin_s=plan.origin_s - float(self.rng.uniform(AGE_S, 100.0)))
         elif fault == "turned away":
-            wrong = wrong + self.rng.choice([-0.15, 0.15])
+            wrong = wrong + self.rng.choice([-0.3, 0.3])
         elif fault == "too fast":
             wrong[place] += self.rng.choice([-0.6, 0.6])
         return replace(plan, targets=wrong)

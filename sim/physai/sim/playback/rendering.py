@@ -114,7 +114,7 @@ class OffscreenRenderer(Closing):
         if not (1 <= width <= MAX_PIXELS and 1 <= height <= MAX_PIXELS):
             raise DeviceError(f"image size {width}x{height}: each side must lie in 1..{MAX_PIXELS} pixels")
         self._model = model
-        self._context: Any = _open_context(rendering_backend(), width, height)
+        self._context: Any = open_context(rendering_backend(), width, height)
         self._resources = _load_resources(model, fine=fine)
         mujoco.mjr_resizeOffscreen(width, height, self._resources)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._resources)
@@ -167,7 +167,12 @@ class OffscreenRenderer(Closing):
             self._context = None
 
 
-def _open_context(backend: Backend, width: int, height: int) -> Any:
+def open_context(backend: Backend, width: int, height: int) -> Any:
+    """Open an OpenGL context without a window and make it the thread's own.
+
+    Raises:
+        DeviceError: the backend does not work here.
+    """
     try:
         context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
         context.make_current()
