@@ -48,12 +48,17 @@ class PositionLimits:
         return bool((self.change < UNLIMITED).any())
 
 
-def position_limits(contract: PolicyContract) -> PositionLimits | None:
-    """The limits of a contract's position term; None if there is no such term, or nothing limits its steps."""
+def position_limits(contract: PolicyContract, period_s: float | None = None) -> PositionLimits | None:
+    """The limits of a contract's position term; None if there is no such term, or nothing limits its steps.
+
+    Args:
+        contract: of the policy.
+        period_s: time between two commands, for instance two steps of a plan; None for the control period.
+    """
     term = next((term for term in contract.action.terms if term.target_name == POSITION_TARGET), None)
     if term is None or contract.format_version < SINCE_FORMAT:
         return None
-    period = contract.timing.control_dt
+    period = contract.timing.control_dt if period_s is None else period_s
     envelopes = [contract.safety.joints[index] for index in contract.robot.joint_index(term.joints)]
     steps = [UNLIMITED if e.velocity_limit is None else e.velocity_limit * period for e in envelopes]
     changes = [UNLIMITED if e.acceleration_limit is None else e.acceleration_limit * period**2 for e in envelopes]

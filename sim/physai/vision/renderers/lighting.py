@@ -12,7 +12,7 @@ DIRECTION = (0.3, 0.2, -1.0)
 
 
 def even_light(spec: mujoco.MjSpec, *, shadows: bool = False) -> None:
-    """Replace the lights of a scene by an ambient one and one from above, and turn gloss and reflections off.
+    """Replace the lights of a scene by one lamp from above with ambient light, and turn gloss and reflections off.
 
     Together they stay below 1. MuJoCo's OpenGL renderer adds the lights that cast a shadow after the others and clips
     the sums each time, so that brighter scenes change their brightness with the shadow setting.
@@ -24,13 +24,13 @@ def even_light(spec: mujoco.MjSpec, *, shadows: bool = False) -> None:
     for light in list(spec.lights):
         spec.delete(light)
     head = spec.visual.headlight
-    head.ambient, head.diffuse, head.specular = [AMBIENT] * 3, [0.0] * 3, [0.0] * 3
+    head.ambient, head.diffuse, head.specular = [0.0] * 3, [0.0] * 3, [0.0] * 3
     spec.worldbody.add_light(
         type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
         pos=[0.0, 0.0, 4.0],
         dir=list(DIRECTION),
         diffuse=[DIRECT] * 3,
-        ambient=[0.0] * 3,
+        ambient=[AMBIENT] * 3,
         specular=[0.0] * 3,
         castshadow=shadows,
     )

@@ -5,10 +5,12 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import numpy.typing as npt
 
 from physai.sdk.contract.robot import CameraSpec
 from physai.sim.engines.warp import modules
-from physai.vision.renderers.renderer import Floats, Pixels, camera_ids, encoded
+from physai.vision.appearance import Appearance
+from physai.vision.renderers.renderer import Floats, Pixels, camera_ids, encoded, moved_cameras
 
 
 class RaycastRenderer:
@@ -38,7 +40,9 @@ class RaycastRenderer:
         """
         warp, mujoco_warp = self._warp, self._mjw = modules()
         self._worlds, self._device = worlds, device
+        self._host = model
         ids = camera_ids(model, cameras)
+        self._ids = sorted(ids)
         # The context numbers its cameras by their order in the model.
         self._cameras = [camera for _, camera in sorted(zip(ids, cameras, strict=True), key=lambda pair: pair[0])]
         with warp.ScopedDevice(device):
@@ -60,11 +64,12 @@ class RaycastRenderer:
                 warp.zeros((worlds, camera.height, camera.width), dtype=warp.vec3f) for camera in self._cameras
             ]
 
-    def render(self, qpos: Floats) -> dict[str, Pixels]:
+    def render(self, qpos: Floats, appearance: Appearance | None = None) -> dict[str, Pixels]:
         """See `CameraRenderer`."""
         parts: dict[str, list[Pixels]] = {camera.name: [] for camera in self._cameras}
         for begin in range(0, len(qpos), self._worlds):
             states = qpos[begin : begin + self._worlds]
+            self._show(None if appearance is None else appearance.rows(begin, begin + len(states)))
             for camera, image in zip(self._cameras, self._batch(states), strict=True):
                 parts[camera.name].append(image)
         return {
@@ -74,9 +79,31 @@ class RaycastRenderer:
             for camera in self._cameras
         }
 
+    def _show(self, appearance: Appearance | None) -> None:
+        """Set the poses of the cameras and the light of a batch."""
+        host, model = self._host, self._model
+        fields = ("cam_pos", "cam_quat", "light_ambient", "light_diffuse", "light_dir")
+        # A copy for each world: the model has one that all share.
+        values = {name: np.repeat(getattr(host, name)[None], self._worlds, axis=0) for name in fields}
+        if appearance is not None:
+            rows = self._rows(len(appearance.ambient))
+            for number, camera in zip(self._ids, self._cameras, strict=True):
+                positions, quats = moved_cameras(host, number, camera.name, appearance)
+                values["cam_pos"][:, number], values["cam_quat"][:, number] = positions[rows], quats[rows]
+            values["light_ambient"][:] = appearance.ambient[rows][:, None, None]
+            values["light_diffuse"][:] = appearance.direct[rows][:, None, None]
+            values["light_dir"][:] = appearance.direction[rows][:, None]
+        with self._warp.ScopedDevice(self._device):
+            for name, value in values.items():
+                kind = getattr(model, name).dtype
+                setattr(model, name, self._warp.array(value.astype(np.float32), dtype=kind))
+
+    def _rows(self, count: int) -> npt.NDArray[np.intp]:
+        """Return the rows of a batch; the last one is repeated to fill it."""
+        return np.minimum(np.arange(self._worlds), count - 1)
+
     def _batch(self, states: Floats) -> list[Pixels]:
-        # The last states are repeated to fill the batch.
-        rows = np.minimum(np.arange(self._worlds), len(states) - 1)
+        rows = self._rows(len(states))
         with self._warp.ScopedDevice(self._device):
             self._data.qpos.assign(states[rows].astype(np.float32))
             self._mjw.kinematics(self._model, self._data)

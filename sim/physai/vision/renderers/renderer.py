@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.contract.robot import CameraSpec
+from physai.vision.appearance import Appearance
 from physai.vision.cameras import PREFIX, VisionError
 
 Pixels = npt.NDArray[np.uint8]
@@ -17,11 +18,12 @@ Floats = npt.NDArray[np.float64]
 class CameraRenderer(Protocol):
     """Images of all cameras of a scene, in many states of it."""
 
-    def render(self, qpos: Floats) -> dict[str, Pixels]:
+    def render(self, qpos: Floats, appearance: Appearance | None = None) -> dict[str, Pixels]:
         """Return images by the name of their camera, in its encoding.
 
         Args:
             qpos: states of the model, shape (n, nq).
+            appearance: poses of the cameras and the light in each of the n states; None for those of the model.
 
         Returns:
             Shape (n, height, width, channels) each: 3 channels for rgb8 and bgr8, 1 for mono8.
@@ -51,6 +53,16 @@ def camera_ids(model: mujoco.MjModel, cameras: Sequence[CameraSpec]) -> list[int
             )
         ids.append(number)
     return ids
+
+
+def moved_cameras(model: mujoco.MjModel, number: int, name: str, appearance: Appearance) -> tuple[Floats, Floats]:
+    """Return positions (n, 3) and orientations (n, 4) of a camera of the model, moved and turned."""
+    offsets, turns = appearance.offsets[name], appearance.turns[name]
+    quats = np.empty((len(turns), 4))
+    # A turn about the axes of the optical frame, which are MuJoCo's with y and z turned round.
+    for quat, turn in zip(quats, turns * np.array([1.0, 1.0, -1.0, -1.0]), strict=True):
+        mujoco.mju_mulQuat(quat, model.cam_quat[number], turn)
+    return model.cam_pos[number] + offsets, quats
 
 
 def encoded(rgb: Pixels, camera: CameraSpec) -> Pixels:

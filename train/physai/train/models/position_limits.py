@@ -41,11 +41,22 @@ class PositionLimiter(nn.Module):
             last: last commanded position.
             before: last change of the commanded position; read only if there are acceleration limits.
         """
+        step = self._stoppable(step, last)
         if self.accelerates:
-            step = step.clamp(-self._largest_step(last - self.stop_lower), self._largest_step(self.stop_upper - last))
             step = step.clamp(before - self.change, before + self.change)
         step = step.clamp(-self.step, self.step)
         return (last + step).clamp(self.lower, self.upper)
+
+    def first(self, step: Tensor, last: Tensor) -> Tensor:
+        """The position to command where no step came before; see `forward`."""
+        step = self._stoppable(step, last).clamp(-self.step, self.step)
+        return (last + step).clamp(self.lower, self.upper)
+
+    def _stoppable(self, step: Tensor, last: Tensor) -> Tensor:
+        """The step, small enough to stop before the bounds."""
+        if not self.accelerates:
+            return step
+        return step.clamp(-self._largest_step(last - self.stop_lower), self._largest_step(self.stop_upper - last))
 
     def _largest_step(self, room: Tensor) -> Tensor:
         """The largest d with S(d) <= room; `room` itself where it is negative, which moves back inside the bound."""
