@@ -56,6 +56,10 @@ ENTRIES = {
     "foreign": _entry(
         "public policies that import, and wrong conventions that the audit of a log names", "benchmarks.foreign"
     ),
+    "leapp": _entry(
+        "LEAPP bundles of several widths that import or are refused, and ours in leapp's own program",
+        "benchmarks.leapp",
+    ),
     "coverage": _entry(
         "how often 95 % intervals contain the hidden values of arms, with and without effects that models lack",
         "benchmarks.coverage",

@@ -18,7 +18,6 @@ from benchmarks.measure import BenchmarkOptions, BenchmarkResult, ProgressCallba
 from benchmarks.robot.runtime import ram_disk
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
 from physai.deploy_jetson.runtime.revocation.joint_bounds import JointBounds
-from physai.deploy_jetson.runtime.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
@@ -137,7 +136,7 @@ def _until(holds: Callable[[], object], why: str) -> None:
 
 
 def _costs(runtime: Runtime, count: int) -> tuple[list[float], list[float], list[float]]:
-    """Median duration of what follows a tick [µs]: without the words, with them, and with ranges of joints.
+    """Median duration of what the words cost a tick [µs]: nothing, the words, and the words with ranges of joints.
 
     The three are timed in turn, call by call, so that the load of the machine meets all of them.
     """
@@ -148,21 +147,20 @@ def _costs(runtime: Runtime, count: int) -> tuple[list[float], list[float], list
     joint = {name.name: {"lower": -100.0, "upper": 100.0, "speed": 1000.0} for name in contract.robot.joints}
     bounds = JointBounds(contract, [NarrowedConditions.model_validate({"joints": joint})])
 
-    def progress(now_ns: int) -> None:
-        del now_ns
+    def nothing() -> None:
+        pass
 
-    def narrowed(now_ns: int) -> None:
-        watched(now_ns)
+    def narrowed() -> None:
+        words.check()
         bounds.left(tick.senses.joint_pos, tick.senses.joint_vel)
 
-    watched = StatusWatch.after(words, progress)
     medians: tuple[list[float], list[float], list[float]] = ([], [], [])
     for _ in range(_ROUNDS):
         durations = np.zeros((3, count))
         for number in range(count):
-            for row, call in enumerate((progress, watched, narrowed)):
+            for row, call in enumerate((nothing, words.check, narrowed)):
                 start = time.perf_counter_ns()
-                call(start)
+                call()
                 durations[row, number] = time.perf_counter_ns() - start
         for values, row in zip(medians, durations, strict=True):
             values.append(1e-3 * float(np.median(row)))

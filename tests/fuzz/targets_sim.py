@@ -25,6 +25,7 @@ from tests.harness.fixtures.sample import sample_contract
 
 from physai.deploy_jetson.telemetry.flight.file import flight_file
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightRing, FlightView
+from physai.deploy_jetson.telemetry.flight.segment_file import SegmentFile
 from physai.gates.settings import GateSettings, load_gates
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sdk.transport.protocol import empty_sample
@@ -175,8 +176,8 @@ def _played() -> bytes:
     return _plain(path.read_bytes())
 
 
-def _flight() -> bytes:
-    """Five ticks of a cart-pole as a flight recorder writes them."""
+def _flight(*, blocks: bool = False) -> bytes:
+    """Five ticks of a cart-pole as a flight recorder writes them, for an incident or as a scheduled segment."""
     contract = load_task("cartpole-swingup").contract
     sample = empty_sample(contract)
     for values in sample.fields.values():
@@ -188,7 +189,11 @@ def _flight() -> bytes:
         ring.push(record, {"joint_effort_target": np.array([[1.0]])})
     flight = FlightView(ring.descriptor, contract, 8).last(8)
     ring.close()
-    return _plain(flight_file(contract, flight, wall_minus_monotonic_ns=0, origin={"version": "1"}))
+    if not blocks:
+        return _plain(flight_file(contract, flight, wall_minus_monotonic_ns=0, origin={"version": "1"}))
+    segment = SegmentFile(contract, 0, {})
+    segment.add(flight)
+    return _plain(segment.finish({"version": "1"}))
 
 
 def _read_flight(path: Path) -> object:
@@ -206,7 +211,7 @@ def _plain(data: bytes) -> bytes:
     for schema, channel, message in reader.iter_messages():
         if channel.topic not in known:
             number = plain.register_schema(schema.name if schema else "", "jsonschema", b"{}")
-            known[channel.topic] = plain.register_channel(channel.topic, "json", number)
+            known[channel.topic] = plain.register_channel(channel.topic, channel.message_encoding, number)
         plain.add_message(known[channel.topic], message.log_time, message.data, message.publish_time)
     plain.finish()
     return buffer.getvalue()
@@ -323,7 +328,12 @@ TARGETS = (
     Target("mcap-cdr", _recording("log.mcap", ROS_COLUMNS), lambda: [_mcap_of_ros()], weight=0.3),
     Target("sqlite", partial(_bag_part, "*.db3"), _bag_file("*.db3"), weight=0.2),
     Target("bag-metadata", partial(_bag_part, "metadata.yaml"), _bag_file("metadata.yaml"), weight=0.1, max_s=5.0),
-    Target("flight", from_file("flights/flight.mcap", _read_flight), lambda: [_flight()], weight=0.3),
+    Target(
+        "flight",
+        from_file("flights/flight.mcap", _read_flight),
+        lambda: [_flight(), _flight(blocks=True)],
+        weight=0.3,
+    ),
     Target("recording", from_file("play.mcap", read_recording), lambda: [_played()], weight=0.3),
     Target("dump", from_file("broken.npz", read_dump), lambda: [_dump()], finish=_restored),
     Target("checkpoint", _checkpoint_of, lambda: [_checkpoint()], finish=_restored, weight=0.3),

@@ -1,6 +1,7 @@
 """A stop of the policy node outlives its transitions and its process."""
 
 import os
+import re
 import signal
 import time
 
@@ -67,5 +68,6 @@ def test_a_request_that_a_node_reads_late_is_refused(world: RosWorld) -> None:
     os.kill(node.process.pid, signal.SIGCONT)
     eventually(late.done, "an answer")
     assert not late.result().success
-    assert "activate: refused: this node stood still for 6 s" in node.text()
+    # Longer than it was stopped, on a machine that is busy.
+    assert re.search(r"activate: refused: this node stood still for \d+ s", node.text())
     eventually(lambda: transition(world, "activate"), "activation")

@@ -26,6 +26,7 @@ from physai.deploy_jetson.runtime.standby.start import drives_at_once, note_driv
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.stop_records import FOLDER_VARIABLE, StopRecords
 from physai.deploy_jetson.update.slots import resume
+from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.safety import ANSWERS, GuardState, RequestAnswer
 from physai.sdk.safety.decision import Request
 from physai.sdk.safety.supervisor import Inputs, SupervisorState, SupervisorThresholds, step
@@ -434,10 +435,10 @@ def computer(folder: Path, *, drive_after_boot: bool) -> Generator[Callable[[Way
         for tree in TREES:
             (folder / tree).mkdir(parents=True)
 
-        def drives(_options: RunOptions, _say: Callable[[str], None]) -> bool:
-            return drive_after_boot
+        def settings(_options: RunOptions) -> Requirements:
+            return Requirements(drive_after_boot=drive_after_boot)
 
-        patch.setattr("physai.deploy_jetson.runtime.standby.start._drives_after_boot", drives)
+        patch.setattr("physai.deploy_jetson.runtime.standby.start.settings_of", settings)
 
         def live(way: Way) -> World:
             nonlocal world

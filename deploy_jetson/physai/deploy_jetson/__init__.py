@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.update.slots.slot_records import SlotEvent as SlotEvent
     from physai.deploy_jetson.update.slots.slot_records import SlotFile as SlotFile
     from physai.deploy_jetson.update.slots.slot_records import VersionTrial as VersionTrial
+    from physai.deploy_jetson.upload.recording_upload import RecordingUpload as RecordingUpload
+    from physai.deploy_jetson.upload.recording_upload import upload_recordings as upload_recordings
 
 __all__ = [
     "BundleUpload",
@@ -78,6 +80,7 @@ __all__ = [
     "Offer",
     "OfferedMember",
     "Realtime",
+    "RecordingUpload",
     "RobotReport",
     "RobotRun",
     "RobotTime",
@@ -110,6 +113,7 @@ __all__ = [
     "run",
     "set_up_robot",
     "tell_runtime",
+    "upload_recordings",
     "watch_trials",
 ]
 

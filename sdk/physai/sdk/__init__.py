@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.origin import Origin as Origin
     from physai.sdk.evidence.preferences import Preferences as Preferences
     from physai.sdk.evidence.requirements import Requirements as Requirements
+    from physai.sdk.evidence.requirements import SegmentRules as SegmentRules
+    from physai.sdk.evidence.shadow import BeyondJudged as BeyondJudged
+    from physai.sdk.evidence.shadow import ComputeTimes as ComputeTimes
+    from physai.sdk.evidence.shadow import DivergenceMoment as DivergenceMoment
+    from physai.sdk.evidence.shadow import JointDivergence as JointDivergence
+    from physai.sdk.evidence.shadow import ShadowEvidence as ShadowEvidence
     from physai.sdk.evidence.shadow import ShadowRequirement as ShadowRequirement
     from physai.sdk.evidence.signature_record import EvidenceSignature as EvidenceSignature
     from physai.sdk.evidence.status_rules import StatusRules as StatusRules
@@ -133,6 +139,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionSpec",
     "ActionTerm",
+    "BeyondJudged",
     "Bundle",
     "BundleFile",
     "CameraLens",
@@ -142,10 +149,12 @@ __all__ = [
     "ChainSegment",
     "CommandField",
     "CommandSpec",
+    "ComputeTimes",
     "ContractError",
     "ContractMismatchError",
     "Counterexample",
     "Difference",
+    "DivergenceMoment",
     "Entity",
     "Envelope",
     "Estimate",
@@ -166,6 +175,7 @@ __all__ = [
     "ImageTerm",
     "InstructionSpec",
     "JointCommand",
+    "JointDivergence",
     "JointEnvelope",
     "JointError",
     "JointSpec",
@@ -197,9 +207,11 @@ __all__ = [
     "SafetyEnvelope",
     "Sample",
     "SeedRange",
+    "SegmentRules",
     "SensorField",
     "SensorRange",
     "Service",
+    "ShadowEvidence",
     "ShadowRequirement",
     "Signature",
     "SignedTrust",

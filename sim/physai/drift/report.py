@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 REACH = 1.96
 """Half width of a 95 % interval in standard deviations."""
+LOG_E, NAMED = "log_e_value", "drifted."
+"""Names of a signed report's values: the e-value's logarithm, and the prefix of a change that explains a drift."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +105,15 @@ class DriftReport:
     steps: tuple[DriftStep, ...]
     remarks: tuple[str, ...]
     robot: str
+    unit: str | None
+    """Robot that recordings or twin name, MODEL/UNIT; None if they name none, or several."""
     twin: str
     twin_hash: str
     recordings: tuple[str, ...]
     """Names of the recordings in the order in which they were judged."""
+    log_e_value: float
+    """Natural logarithm of the e-value of an unchanged robot; -inf if no block says anything. It is one over the length
+    of the recordings, if these were not chosen by what they show; see `fleet_drift`."""
     page: Path | None = None
     """Page that was written."""
 
@@ -158,14 +165,22 @@ def report_of(
         steps=(),
         remarks=(*remarks, *_order_remark(given)),
         robot=frame.robot.name,
+        unit=_unit(frame, given),
         twin=sources.twin,
         twin_hash=frame.twin.hash,
         recordings=tuple(one.log.name for one in given),
+        log_e_value=finding.log_e,
         page=sources.page,
     )
     first = 0 if finding.since is None else blocks[finding.since].log
     files = [one.log.source for one in given[first:]]
     return replace(report, reason=_reason(report), steps=tuple(_steps(report, files, frame.twin.robot, sources)))
+
+
+def _unit(frame: Frame, given: Sequence[DatedLog]) -> str | None:
+    named = {one.log.origin.robot for one in given} | {frame.twin.origin.robot}
+    units = {robot for robot in named if robot is not None and "/" in robot}
+    return next(iter(units)) if len(units) == 1 else None
 
 
 def _moment(block: Block, given: Sequence[DatedLog], later_s: float) -> DriftMoment:
@@ -281,6 +296,8 @@ def _steps(report: DriftReport, files: Sequence[str], robot: str, sources: Drift
     steps.append(DriftStep(text="recalibrate the twin on recordings since the change", command=shlex.join(fit)))
     judge = ["physai", "sim", "validate", _policy(sources.verdict), "--twin", str(new)]
     steps.append(DriftStep(text="judge the same bytes in the new twin", command=shlex.join(judge)))
+    whole = ["physai", "sim", "renew", *files, "--twin", sources.twin, "--policy", "BUNDLE", "--report", "renewed"]
+    steps.append(DriftStep(text="or both at once, to a new or a revoked verdict", command=shlex.join(whole)))
     text = "if they fail: retrain in the new twin, or narrow the conditions under which the policy may run"
     steps.append(DriftStep(text=text, command=""))
     return steps
@@ -332,8 +349,10 @@ def report_record(report: DriftReport) -> dict[str, Any]:
         "steps": [{"text": step.text, "command": step.command} for step in report.steps],
         "remarks": list(report.remarks),
         "robot": report.robot,
+        "unit": report.unit,
         "twin": report.twin,
         "twin_hash": report.twin_hash,
         "recordings": list(report.recordings),
+        LOG_E: number(report.log_e_value),
         "report": None if report.page is None else str(report.page),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,9 @@ from physai.sdk.base.parameters.arguments import require_range, several, writabl
 from physai.sdk.base.parameters.option import Option
 
 if TYPE_CHECKING:
+    from physai.drift.monitor.recordings import DatedLog
+    from physai.drift.report import DriftSources
+    from physai.sim.robots import Robot
     from physai.twin.logs import RobotLog
     from physai.twin.model.twin import Twin
 
@@ -53,33 +57,85 @@ def drift(
         TwinError: the twin cannot be read, or its robot has changed.
         PhysaiError: an argument is out of range, or the page cannot be written.
     """
-    from physai.drift.equations.frame import Frame
-    from physai.drift.monitor.blocks import blocks_of
-    from physai.drift.monitor.findings import find, usual_of
+    file = None if report is None else writable_file(report, "drift.html")
+    given = watched_inputs(recordings, twin=twin, verdict=verdict, columns=columns, alarm_share=alarm_share, page=file)
+    result = judged(given, progress)
+    if file is not None:
+        from physai.drift.page import drift_page
+
+        write_page(file, drift_page(result))
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedInputs:
+    """All that a monitor judges, read and checked."""
+
+    twin: Twin
+    robot: Robot
+    given: tuple[DatedLog, ...]
+    """Recordings in the order of time."""
+    own: tuple[RobotLog, ...]
+    """Recordings of the calibration."""
+    sources: DriftSources
+    alarm_share: float
+
+
+def watched_inputs(
+    recordings: Sequence[str | Path] | Sequence[RobotLog],
+    *,
+    twin: str | Path | Twin,
+    verdict: Path | str | None,
+    columns: Path | str | None,
+    alarm_share: float,
+    page: Path | None = None,
+) -> WatchedInputs:
+    """Read what a monitor judges; `drift` describes the arguments and errors."""
     from physai.drift.monitor.recordings import judged_twin, read_recordings
-    from physai.drift.page import drift_page
-    from physai.drift.report import DriftSources, report_of
+    from physai.drift.report import DriftSources
     from physai.twin.model.twin import load_twin
 
     require_range("alarm_share", alarm_share, ALARM_MIN, ALARM_MAX)
-    file = None if report is None else writable_file(report, "drift.html")
     loaded = load_twin(twin) if isinstance(twin, str | Path) else twin
     stated = None if verdict is None else judged_twin(verdict, loaded)
     robot = loaded.nominal()
     given, own = read_recordings(several(recordings), robot, loaded, None if columns is None else Path(columns))
-    logs = [one.log for one in given]
-    frame = Frame(robot, loaded, [*logs, *own])
-    usual = usual_of(len(frame.changes), list(blocks_of(frame, own)))
+    return WatchedInputs(
+        twin=loaded,
+        robot=robot,
+        given=given,
+        own=own,
+        sources=DriftSources(
+            twin=str(twin) if isinstance(twin, str | Path) else "twin.json", verdict=stated, page=page
+        ),
+        alarm_share=alarm_share,
+    )
+
+
+def judged(inputs: WatchedInputs, progress: Callable[[float], None]) -> DriftReport:
+    """Judge all blocks; `drift` describes the answer."""
+    from physai.drift.equations.frame import Frame
+    from physai.drift.monitor.blocks import blocks_of
+    from physai.drift.monitor.findings import find, usual_of
+    from physai.drift.report import report_of
+
+    logs = [one.log for one in inputs.given]
+    frame = Frame(inputs.robot, inputs.twin, [*logs, *inputs.own])
+    usual = usual_of(len(frame.changes), list(blocks_of(frame, inputs.own)))
     blocks: list[Any] = []
     for block in blocks_of(frame, logs):
         blocks.append(block)
         progress((block.log + block.start_s / max(logs[block.log].duration_s, 1e-9)) / len(logs))
-    finding = find(frame.changes, blocks, alarm_share, usual)
-    sources = DriftSources(twin=str(twin) if isinstance(twin, str | Path) else "twin.json", verdict=stated, page=file)
-    result = report_of(frame, given, blocks, finding, remarks=_remarks(own), alarm_share=alarm_share, sources=sources)
-    if file is not None:
-        write_page(file, drift_page(result))
-    return result
+    finding = find(frame.changes, blocks, inputs.alarm_share, usual)
+    return report_of(
+        frame,
+        inputs.given,
+        blocks,
+        finding,
+        remarks=_remarks(inputs.own),
+        alarm_share=inputs.alarm_share,
+        sources=inputs.sources,
+    )
 
 
 def _remarks(own: Sequence[RobotLog]) -> list[str]:

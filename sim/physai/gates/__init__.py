@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from physai.gates.checks.gate import Gate as Gate
     from physai.gates.checks.gate import GateFinding as GateFinding
     from physai.gates.checks.gate import Play as Play
+    from physai.gates.execution.command_grid import CommandCell as CommandCell
+    from physai.gates.execution.command_grid import CommandGrid as CommandGrid
+    from physai.gates.execution.command_grid import command_grid as command_grid
     from physai.gates.execution.subject import ValidationSubject as ValidationSubject
+    from physai.gates.field_recordings import field_episodes as field_episodes
     from physai.gates.report.exam_opening import open_exam as open_exam
     from physai.gates.report.validation import validate as validate
     from physai.gates.report.validation_options import ValidationOptions as ValidationOptions
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from physai.gates.settings import load_gates as load_gates
 
 __all__ = [
+    "CommandCell",
+    "CommandGrid",
     "ConditionSettings",
     "Context",
     "EngineSettings",
@@ -54,6 +60,8 @@ __all__ = [
     "ScoreComparison",
     "ValidationOptions",
     "ValidationSubject",
+    "command_grid",
+    "field_episodes",
     "load_gates",
     "open_exam",
     "rank",

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from physai.gates.checks.gate import Context
+from physai.gates.execution.shadow_facts import read_shadows, require_shadows_of
 from physai.gates.execution.store import BatchStore
 from physai.gates.execution.subject import QUANTISED_FILE, ValidationSubject, stated_preferences
 from physai.gates.execution.workers import play
@@ -26,6 +27,7 @@ from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.evidence.field_episodes import load_field_episodes, save_field_episodes
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import Origin, OriginKind, parse_accepted
+from physai.sdk.evidence.shadow import save_shadow_evidence
 from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, VerdictOutcome, load_verdict
 from physai.sdk.onnx.device import PolicyDevice
 from physai.sdk.onnx.trial import try_policy
@@ -45,7 +47,7 @@ REPLAYS = 3
 """Batches replayed before a verdict is signed."""
 
 _INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE, _EXAM_FILE = "inputs.json", "twin.json", "latency.json", "exam.json"
-_FIELD_FILE = "field.json"
+_FIELD_FILE, _SHADOW_PREFIX = "field.json", "shadow-"
 _COMPARED: dict[Arm, str] = {"baseline": "baseline.onnx", "reference": "reference.onnx"}
 """Files of policies that are not in the bundle."""
 _MAX_INPUTS_BYTES = 1 << 18
@@ -63,6 +65,7 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
         TwinError: the twin cannot be written.
         EvidenceError: the latency evidence cannot be written.
         FieldEpisodesError: the field episodes cannot be written.
+        ShadowEvidenceError: the shadow evidence cannot be written.
     """
     folder, subject = report / FOLDER, context.subject
     inputs = {
@@ -82,6 +85,8 @@ def write_record(report: Path, store: BatchStore, context: Context, evidence: La
             save_evidence(evidence, store.folder / _LATENCY_FILE)
         if context.field is not None:
             save_field_episodes(context.field, store.folder / _FIELD_FILE)
+        for run in context.shadows:
+            save_shadow_evidence(run, store.folder / f"{_SHADOW_PREFIX}{run.run}.json")
         if subject.exam is not None:
             write_atomic(store.folder / _EXAM_FILE, subject.exam.encode())
         for arm, name in _COMPARED.items():
@@ -208,7 +213,9 @@ def _context(
             "tests it; validate again: physai sim validate"
         )
     field = load_field_episodes(folder / _FIELD_FILE) if (folder / _FIELD_FILE).is_file() else None
-    context = Context(subject, settings, accept, validators, doubts_lags=doubts, field=field)
+    shadows = read_shadows(sorted(folder.glob(f"{_SHADOW_PREFIX}*.json")))
+    require_shadows_of(shadows, subject, accept)
+    context = Context(subject, settings, accept, validators, doubts_lags=doubts, field=field, shadows=shadows)
     return context, load_evidence(latency) if latency.is_file() else None
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from physai.service.client.remote_session import StepReply as StepReply
     from physai.service.client.remote_validation import validate as validate
     from physai.service.client.service import ServiceClient as ServiceClient
+    from physai.service.client.unit_list import list_units as list_units
     from physai.service.client.vector_env import RemoteVectorEnv as RemoteVectorEnv
     from physai.service.serving.process import ServiceProcess as ServiceProcess
     from physai.service.serving.process import running_service as running_service
@@ -38,6 +39,7 @@ __all__ = [
     "StepReply",
     "create_token",
     "list_tokens",
+    "list_units",
     "play",
     "play_in_browser",
     "revoke_token",

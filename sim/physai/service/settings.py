@@ -54,6 +54,8 @@ class ServiceSettings:
     """File of a JSON line per request; `-` is standard error, and None a file in the data folder."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    trust: Path | None = None
+    """Trust file by which documents about robots are verified; None refuses them."""
     preferences: Path | None = None
     """Preference database whose pairs are asked on the page `/prefer`."""
     preferences_robot: Path | None = None

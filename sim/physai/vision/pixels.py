@@ -1,4 +1,4 @@
-"""What a policy reads of an image: a crop, averaged over squares; the reference for the graph that does the same."""
+"""Crops and averages of images, as a policy reads them; the reference for the graph that does the same."""
 
 import numpy as np
 import numpy.typing as npt

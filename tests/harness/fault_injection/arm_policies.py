@@ -25,6 +25,9 @@ RECURRENT = "absolute"
 ARMS = ("incremental", "absolute", "careless", "mixed", "unlimited")
 """`careless` is `absolute` without limits in its graph, so that the guard has work; `mixed` has a joint that is
 commanded by effort; `unlimited` has contract format 1."""
+EASED = "eased"
+"""One more kind: its commands turn from those at rest into the policy's within 0.3 s, and its goal has a slew and a
+gate."""
 
 
 def _joint(name: str, lower: float, upper: float, **fields: Any) -> dict[str, Any]:
@@ -97,8 +100,12 @@ def arm_contract(kind: str) -> PolicyContract:
             "upper": [4.0] * 3 + [None] * (size - 3),
         }
         safety |= {"frozen_samples": 8, "sensor_ranges": [ranges]}
+    goal: dict[str, Any] = _GOAL
+    if kind == EASED:
+        safety |= {"start": {"ramp_s": 0.3}}
+        goal = _GOAL | {"lower": [-1.3, -1.4, -0.5], "slew": [1.0, 0.8, 0.25], "gate": 0.6}
     document = {
-        "format_version": 2 if limited else 1,
+        "format_version": (3 if kind == EASED else 2) if limited else 1,
         "task": f"{kind}-reach",
         "robot": {
             "name": f"{kind}_arm",
@@ -116,7 +123,7 @@ def arm_contract(kind: str) -> PolicyContract:
             ]
         },
         "action": {"terms": [_position_term(kind), *([_EFFORT_TERM] if kind == "mixed" else [])]},
-        "command": {"fields": [_GOAL]},
+        "command": {"fields": [goal]},
         "timing": {
             "control_dt": 0.02,
             "physics_dt": 0.005,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integration.foreign.test_import import DESCRIPTION, JOINTS, network, write
+from tests.integration.foreign.test_import import DESCRIPTION, JOINTS, write
 from tests.support.foreign_reference import gravity, observed
 
 from physai.foreign import ForeignPolicyError, audit, import_policy
@@ -247,24 +247,6 @@ def test_a_wrong_convention_is_named(name: str, right: tuple[Path, Arrays], tmp_
     assert phrase in found[where][1]
     exchanged = {"order of terms": {"gravity"}, "sine and cosine": {"clock_2"}}.get(name, set())
     assert {part for part, (outcome, _) in found.items() if outcome == "differs"} == {where} | exchanged
-
-
-def test_a_history_by_time_is_compared_as_a_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "policy"
-    terms = [{"of": "joint_pos", "history": 3}, {"of": "joint_vel", "history": 3, "scale": 0.05}]
-    path = write(folder, observation=terms, layout="time")
-    network(folder / "network.onnx", inputs=72)
-    run = import_policy(path, model="go2", out=tmp_path / "run").folder
-    robot = list(load_contract(run / "task" / "contract.json").robot.joint_names)
-    log = sensors(robot, np.random.default_rng(5))
-    columns = [robot.index(name) for name in JOINTS]
-    samples = np.hstack([log["joint_pos"][:, columns] - DEFAULT, 0.05 * log["joint_vel"][:, columns]])
-    padded = np.vstack([samples[:1], samples[:1], samples])
-    log["observation"] = np.hstack([padded[:-2], padded[1:-1], padded[2:]])
-    assert audited(run, log, tmp_path)["observation"][0] == "agrees"
-    # Newest first.
-    log["observation"] = np.hstack([padded[2:], padded[1:-1], padded[:-2]])
-    assert audited(run, log, tmp_path)["observation"][0] == "differs"
 
 
 def test_what_does_not_move_is_undetermined(right: tuple[Path, Arrays], tmp_path: Path) -> None:

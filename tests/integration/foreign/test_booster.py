@@ -131,11 +131,19 @@ def test_each_value_comes_from_its_file(tmp_path: Path) -> None:
     assert found.sources["command"].startswith("envs/mutt.yaml: commands.lin_vel_x")
 
 
+def test_its_command_is_slewed_as_its_program_does_it(tmp_path: Path) -> None:
+    """By dt · decimation, 0.02, in each period of 0.02 s."""
+    found = reading_of(write(tmp_path))
+    assert found.values["command_slew"] == [1.0, 1.0, 1.0]
+    assert found.sources["command_slew"] == "code: at most dt · decimation per control period (policy.py)"
+    assert found.values["start_ramp_s"] == 0.0
+    assert "before the policy takes over at once" in found.sources["start_ramp_s"]
+
+
 def test_what_the_description_cannot_express_is_told(tmp_path: Path) -> None:
     unread = reading_of(write(tmp_path)).unread
     told = " ".join(unread)
     for phrase in (
-        "by at most 0.02 per control period",
         "clock runs on while the robot stands",
         "filters targets, 0.2 of the new one",
         "joints 0 to 10 at common.default_qpos",

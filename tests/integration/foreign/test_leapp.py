@@ -193,8 +193,13 @@ def session(data: bytes) -> Any:
     return onnxruntime.InferenceSession(data)
 
 
-def test_the_bundle_of_isaac_ros_deploys_own_test_gives_its_five_numbers(tmp_path: Path) -> None:
-    """Two models, the feedback of both, names with an axis for the robot, aliases, and no versions and hashes."""
+FIVE = [1.0, 4.0, 12.0, 33.0, 88.0]
+"""Results of Isaac ROS Deploy's own test: of the first model 1 + its last + the second's last, 1, 3, 8, 21, 55; of the
+second that + its last."""
+
+
+def five_numbers(folder: Path) -> Path:
+    """Bundle of Isaac ROS Deploy's own test: two models with feedback of both, for a robot of one joint."""
     helper: Any = onnx.helper
 
     def adding(reads: list[str], made: list[str]) -> bytes:
@@ -203,9 +208,9 @@ def test_the_bundle_of_isaac_ros_deploys_own_test_gives_its_five_numbers(tmp_pat
         graph = helper.make_graph(nodes, "adding", *ends)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
-    (tmp_path / "a.onnx").write_bytes(adding(["ai1", "ai2", "ai3"], ["ao1", "ao2"]))
-    (tmp_path / "b.onnx").write_bytes(adding(["bi1", "bi2"], ["bo1", "bo2", "bo3"]))
-    path = tmp_path / "graph.yaml"
+    (folder / "a.onnx").write_bytes(adding(["ai1", "ai2", "ai3"], ["ao1", "ao2"]))
+    (folder / "b.onnx").write_bytes(adding(["bi1", "bi2"], ["bo1", "bo2", "bo3"]))
+    path = folder / "graph.yaml"
     path.write_text(
         """
 joints: &names [test_joint]
@@ -232,15 +237,24 @@ pipeline:
   data_flow: {a/ao1: [b/bi1]}
 """
     )
-    found = reading(path)
+    return path
+
+
+def five_results(found: LeappReading) -> list[float]:
+    """Results of five periods with the input 1."""
     graph = session(found.graph)
     names = [value.name for value in graph.get_inputs()]
     memory, results = np.zeros((1, 3), np.float32), list[float]()
     for _ in range(5):
         action, memory = graph.run(None, {names[0]: np.ones((1, 1), np.float32), names[1]: memory})
         results.append(float(action[0, 0]))
-    # First model 1 + its last + the second's last: 1, 3, 8, 21, 55; second model: that + its last.
-    assert results == [1.0, 4.0, 12.0, 33.0, 88.0]
+    return results
+
+
+def test_the_bundle_of_isaac_ros_deploys_own_test_gives_its_five_numbers(tmp_path: Path) -> None:
+    """Two models, the feedback of both, names with an axis for the robot, aliases, and no versions and hashes."""
+    found = reading(five_numbers(tmp_path))
+    assert five_results(found) == FIVE
     assert found.values["joints"] == ["test_joint"]
     assert "stiffness" not in found.values
     assert "control_dt" not in found.values

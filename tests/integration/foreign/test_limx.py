@@ -160,7 +160,10 @@ def test_a_copy_above_is_that_of_the_folder_with_the_same_bytes(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"joint_names": ["a", "wheel_L", "b", "wheel_R"]}, "wheel_L is a wheel"),
+        (
+            {"joint_names": ["a", "wheel_L", "b", "wheel_R"]},
+            r"commands speeds of wheels \(wheel_L, wheel_R\), and contracts have",
+        ),
         ({"joint_names": ["a"]}, "joint_names has no names for two legs"),
         ({"loop_frequency": "fast"}, 'loop_frequency is "fast", expected a number'),
         (

@@ -247,7 +247,11 @@ def test_the_contract_sees_what_the_program_sees(tmp_path: Path, changes: dict[s
 @pytest.mark.parametrize(
     ("changes", "phrase"),
     [
-        ({"wheel_indices": [3, 7]}, "wheel_indices [3, 7]: the policy commands speeds of wheels"),
+        (
+            {"wheel_indices": [3, 6]},
+            "wheel_indices [3, 6]: the policy commands speeds of wheels (RL_hip_joint, FR_hip_joint), and contracts",
+        ),
+        ({"wheel_indices": 3}, "wheel_indices 3: the policy commands speeds of wheels ()"),
         ({"observations": ["whole_body_tracking/motion_command"]}, "'whole_body_tracking/motion_command': it tracks"),
         ({"observations": ["RoboMimic_Deploy/phase"]}, "'RoboMimic_Deploy/phase': it tracks a motion"),
         ({"observations": ["height_scan"]}, "'height_scan', which the reader does not know; describe the policy in a"),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.integration.foreign.test_import import JOINTS, Plain
 
-from physai.foreign import ForeignPolicyError, audit, import_policy
+from physai.foreign import ForeignPolicyError, import_policy
 from physai.foreign.conversion.tracking.motion import load_motion
 from physai.foreign.conversion.tracking.task import LOST_M, track
 from physai.sdk.base.errors import TaskError
@@ -297,9 +297,3 @@ def test_what_is_no_motion_is_said_to_be_none(tmp_path: Path, data: bytes) -> No
     (tmp_path / "motion.npz").write_bytes(data)
     with pytest.raises(TaskError, match="not a motion"):
         load_motion(tmp_path / "motion.npz")
-
-
-def test_a_log_of_it_cannot_be_audited_yet(tmp_path: Path) -> None:
-    import_policy(write(tmp_path / "policy"), model="go2", out=tmp_path / "run")
-    with pytest.raises(ForeignPolicyError, match="follows a motion, which its graph looks up"):
-        audit(tmp_path / "log.npz", tmp_path / "run")

@@ -120,6 +120,7 @@ def test_each_value_is_in_the_order_that_the_program_gives_it(tmp_path: Path) ->
     found = reading_of(file)
     assert found.values == {
         "joints": POLICY,
+        "start_ramp_s": 0.0,
         "default_pos": POSE,
         "stiffness": [20.0 + motor for motor in MAP],
         "damping": [0.5 + 0.1 * motor for motor in MAP],

@@ -110,6 +110,17 @@ def refusal(file: Path) -> str:
     return str(caught.value)
 
 
+def test_it_starts_between_half_and_one_and_a_half_of_its_pose_and_without_a_ramp(tmp_path: Path) -> None:
+    found = reading_of(write(tmp_path))
+    pose = found.values["default_pos"]
+    for at, least, most in zip(pose, found.values["start_lower"], found.values["start_upper"], strict=True):
+        assert least == pytest.approx(min(0.5 * at, 1.5 * at, at - 0.1), abs=1e-6)
+        assert most == pytest.approx(max(0.5 * at, 1.5 * at, at + 0.1), abs=1e-6)
+    assert found.sources["start_lower"].startswith("code: 0.5 to 1.5 times default_angles (legged_robot.py")
+    assert (found.values["start_ramp_s"], found.values.get("command_gate")) == (0.0, None)
+    assert any("command_gate=0.2" in line for line in found.unread)
+
+
 def test_both_files_make_one_description(tmp_path: Path) -> None:
     found = reading_of(write(tmp_path))
     described = found.complete({})

@@ -1,7 +1,6 @@
 """Checkpoints become graphs that compute what their libraries compute, and no pickle of them runs."""
 
 import io
-import itertools
 import json
 import struct
 import time
@@ -16,6 +15,7 @@ import onnxruntime
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.support.checkpoint_actors import ACTIONS, OBSERVATIONS, Recurrent, layers, named, seeded
 from torch import Tensor, nn
 
 from physai.foreign.body.apart import read_body
@@ -25,18 +25,13 @@ from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.process.isolation import ApartError
 
 pytestmark = pytest.mark.slow
-OBSERVATIONS, ACTIONS, UNITS = 11, 4, 12
+UNITS = 12
 LIMIT_S = 20.0
 Floats = NDArray[np.float32]
 
 
 def observations(calls: int = 500) -> Floats:
     return (np.random.default_rng(1).standard_normal((calls, OBSERVATIONS)) * 3.0).astype(np.float32)
-
-
-def seeded(seed: int) -> None:
-    library: Any = torch
-    library.manual_seed(seed)
 
 
 def saved(content: Any) -> bytes:
@@ -64,20 +59,6 @@ def run(graph: bytes, rows: Floats) -> Floats:
         action, hidden = session.run(None, {names[0]: row[None], names[1]: hidden})
         found.append(action[0])
     return np.array(found)
-
-
-def layers(*widths: int, activation: Callable[[], nn.Module] = nn.ELU, last: bool = True) -> nn.Sequential:
-    """Layers with an activation after each; `last`: without one after the last."""
-    seeded(sum(widths))
-    found: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
-        found += [nn.Linear(before, after), activation()]
-    return nn.Sequential(*(found[:-1] if last else found))
-
-
-def named(prefix: str, module: nn.Module) -> dict[str, Tensor]:
-    state: dict[str, Tensor] = module.state_dict()
-    return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
 def statistics() -> tuple[Tensor, Tensor]:
@@ -185,6 +166,16 @@ def test_a_memory_is_that_of_its_library_over_successive_calls(kind: type[nn.LST
     with torch.no_grad():
         wanted = actor(memory(torch.tensor(rows))[0]).numpy()
     np.testing.assert_allclose(run(graph, rows), wanted, atol=1e-5)
+
+
+def test_a_memory_and_normalisations_of_rl_games_become_operators() -> None:
+    network = Recurrent(nn.LSTM, norm=True, given=True, norms=True)
+    facts, graph = graph_of(saved(network.checkpoint()), "model.pth", activation="elu", squash="none")
+    assert (facts["memory"], facts["memory_after"], facts["norms"], facts["hidden"]) == ("lstm", True, 3, [16, 14])
+    rows = observations(40)
+    with torch.no_grad():
+        wanted = network(torch.tensor(rows)).numpy()
+    np.testing.assert_allclose(run(graph, rows), wanted, atol=2e-5)
 
 
 @pytest.mark.parametrize(("squash", "bound"), [("tanh", torch.tanh), ("clip", nn.Hardtanh())])

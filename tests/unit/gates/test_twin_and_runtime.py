@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.harness.fault_injection.arm_policies import ARMS, arm_policy
+from tests.harness.fault_injection.arm_policies import ARMS, EASED, arm_policy
 from tests.harness.fault_injection.composed import ComposedWorld, PlantRobot
 from tests.harness.fault_injection.injection import LoopUnderTest, make_rig
 from tests.harness.fault_injection.plant import SensorFault
 from tests.harness.fault_injection.world import Fault
 
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.sdk.policy.command_shaping import command_shapes, shaped_command
 from physai.sdk.safety import Guard, GuardState, Reason
+from physai.sdk.safety.start import StartGate
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.twin.rollouts.rollout import Sensed, decide_on
@@ -50,6 +52,8 @@ class Period:
 
     seen: dict[str, Array] = field(default_factory=dict[str, Array])
     """The policy's sample."""
+    asked: dict[str, Array] = field(default_factory=dict[str, Array])
+    """The commands in the robot's sample."""
     judged: dict[str, Array] = field(default_factory=dict[str, Array])
     """The guard's: after a late answer it is a newer one."""
     stamp_s: float = 0.0
@@ -129,6 +133,9 @@ def _listen(rig: LoopUnderTest, world: Recorded) -> None:
 
     def observing(**given: Any) -> Any:
         now.stamp_s = float(given["stamp_s"])
+        fields = rig.robot.sample().fields
+        commands = {one.name: fields[one.name] for one in policy.header.contract.command.fields}
+        now.asked = now.asked or {name: values.astype(np.float32)[None] for name, values in commands.items()}
         now.judged = {name: np.array(values) for name, values in tick.senses.fields.items()}
         return observe(**given)
 
@@ -162,7 +169,9 @@ def _listen(rig: LoopUnderTest, world: Recorded) -> None:
 def replayed(policy: bytes, runs: list[list[Period]]) -> None:
     """Plays the runs side by side in the twin's guard and policy, and compares."""
     twin, count = OnnxPolicy(policy, source="policy"), len(runs)
-    guard = Guard(twin.contract, count)
+    guard, gate = Guard(twin.contract, count), StartGate(twin.contract, count)
+    shapes = command_shapes(twin.contract.command.fields, twin.contract.timing.control_dt)
+    shown = {name: np.zeros((count, len(shape.lower)), np.float32) for name, shape in shapes.items()}
     twin.reset(count)
     names = [name for name in twin.header.inputs if not name.startswith("state.")]
     alive = np.ones(count, bool)
@@ -175,7 +184,13 @@ def replayed(policy: bytes, runs: list[list[Period]]) -> None:
             sensors={name: np.concatenate([period.seen[name] for period in periods]) for name in names},
             commands={},
         )
-        result = decide_on(guard, twin, sensed, np.array([period.late for period in periods]))
+        for name, shape in shapes.items():
+            asked = np.concatenate([period.asked[name] for period in periods])
+            shown[name] = shaped_command(asked, shown[name], shape)
+            assert sensed.sensors[name].tobytes() == shown[name].tobytes(), f"period {number}: {name}"
+        if not number:
+            gate.begin(gate.at_rest(sensed.joint_pos))
+        result = decide_on(guard, twin, sensed, np.array([period.late for period in periods]), gate)
         memory = twin.state
         for row, period in enumerate(periods):
             label = f"run {row}, period {number}"
@@ -225,3 +240,20 @@ def test_the_twin_does_what_the_runtime_does(kind: str, tmp_path: Path) -> None:
     replayed(policy, [run[:length] for run in runs])
     for run in runs[:3]:
         replayed(policy, [run])
+
+
+def test_the_twin_starts_and_shapes_commands_as_the_runtime_does(tmp_path: Path) -> None:
+    """Period by period over a start with a ramp, while the goal that the policy sees follows the one it is given."""
+    policy = arm_policy(EASED)
+    runs = [recorded(policy, seed=seed, share=0.0, folder=tmp_path) for seed in range(3)]
+    length = min(map(len, runs))
+    assert length > 40
+    replayed(policy, [run[:length] for run in runs])
+    moved = np.concatenate([run[number].seen["goal"] for run in runs for number in range(length)])
+    asked = np.concatenate([run[number].asked["goal"] for run in runs for number in range(length)])
+    assert (moved != asked).any(axis=1).sum() > 20
+    # The first command of the ramp of 15 periods is a fifteenth of the way from where the robot stands.
+    first, memory = runs[0][0], runs[0][0].memory
+    assert memory["previous_action"].any()
+    stands = first.judged["joint_pos"][0][[1, 0, 2]]
+    assert np.abs(first.targets["joint_pos_target"][0] - stands).max() < 0.25

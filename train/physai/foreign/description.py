@@ -155,6 +155,22 @@ class PolicyDescription(Frozen):
     """Joints that the policy does not command."""
     activation: Activation | None = None
     """Function between the layers of a network that is given as weights alone; None for a file with a graph."""
+    start_lower: PerJoint | None = None
+    """Least positions at which the policy may take over [rad]. None, like the next three, for the importer's: the pose
+    in which it begins, and what the twin's episodes begin with around it."""
+    start_upper: PerJoint | None = None
+    """Greatest positions at which it may take over [rad]."""
+    start_speed: Positive | None = None
+    """Greatest speed of each joint then [rad/s]."""
+    start_tilt: Annotated[float | None, Field(gt=0.0, le=3.2)] = None
+    """Greatest tilt of the base then [rad]."""
+    start_ramp_s: Annotated[float | None, Field(ge=0.0, le=10.0)] = None
+    """Time in which the targets turn from the positions at the start into the policy's [s]; None for at once. A
+    program that moves the robot to its default pose before the policy runs has none."""
+    command_slew: tuple[Positive, Positive, Positive] | None = None
+    """Greatest change per second of the command that the network sees [m/s², m/s², rad/s²]; None for none."""
+    command_gate: Positive | None = None
+    """Norm of the command below which the network sees zeros; None for none."""
     squash: Literal["none", "tanh", "clip"] | None = None
     """Bound that its program sets to the outputs of such a network: none, tanh, or clip to ±1, or to the range of its
     action space where the file states one."""
@@ -192,7 +208,22 @@ VECTORS = (
     "velocity_limit",
     "target_lower",
     "target_upper",
+    "start_lower",
+    "start_upper",
 )
+SPREAD_RAD = 0.1
+"""Greatest difference of each joint from the pose in which a policy begins, unless a file states more: as far as
+quadrupeds begin from home in the twin, and wide enough for joints that sag under the robot's weight."""
+OURS = (
+    "start_lower",
+    "start_upper",
+    "start_speed",
+    "start_tilt",
+    "start_ramp_s",
+    "command_slew",
+    "command_gate",
+)
+"""Fields that are rules of the program and no properties of the network, so that the user may set others."""
 
 
 def lengths(values: dict[str, Any]) -> list[str]:

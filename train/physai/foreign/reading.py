@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from physai.foreign.description import GENERAL_QUESTIONS, QUESTIONS, PolicyDescription, lengths, unusable
+from physai.foreign.description import GENERAL_QUESTIONS, OURS, QUESTIONS, PolicyDescription, lengths, unusable
 from physai.foreign.errors import ForeignPolicyError, OpenQuestionsError
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.base.formats.documents import DocumentKind
@@ -74,6 +74,8 @@ class PolicyReading:
             if name == "command" and _is_within(value, self.values.get(name)):
                 # What is not judged is not allowed, and a policy may be judged for less than it was trained for.
                 self.values[name], self.sources[name] = value, f"user, within {self.sources[name]}"
+            elif name in OURS and name in self.values:
+                self.values[name], self.sources[name] = value, f"user, in place of {self.sources[name]}"
             else:
                 self.state(name, value, "user")
         for name, value in self.values.items():

@@ -15,6 +15,7 @@ from physai.deploy_jetson.cli.measure import measure_verb
 from physai.deploy_jetson.cli.revocations import revocations_verb
 from physai.deploy_jetson.cli.run import run_verb
 from physai.deploy_jetson.cli.top import top_verb
+from physai.deploy_jetson.cli.upload_verb import upload_verb
 from physai.deploy_jetson.update import operate
 from physai.deploy_jetson.update.robot_tree import RobotTree, TreeOption, tree_of
 from physai.sdk.base.errors import PhysaiError
@@ -274,6 +275,7 @@ command = noun(
         "command": command_verb,
         "shadow": shadow_verb,
         "top": top_verb,
+        "upload": upload_verb,
         "measure": measure_verb,
     },
     old_names={"tell": "command"},

@@ -129,6 +129,10 @@ def page(status: Mapping[str, Any], rate_hz: float | None) -> str:
     if recorder:
         state = recorder["problem"] or f"{recorder['files']} written, last {recorder['last'] or 'none'}"
         lines.append(printable(f"recorder: {recorder['seconds']:g} s; {state}"))
+    if recorder and recorder.get("segments"):
+        segments = recorder["segments"]
+        lost = f"{segments['lost']} and {segments['lost_ticks']} ticks lost"
+        lines.append(printable(f"segments: {segments['written']} written, {lost}, last {segments['last'] or 'none'}"))
     shadow = status.get("shadow")
     if shadow:
         lines += _shadow(shadow)
@@ -173,6 +177,9 @@ def _state(status: Mapping[str, Any], rate_hz: float | None) -> list[str]:
     ]
     if status.get("why"):
         lines.append(printable(f"why: {status['why']}"))
+    verdict: Mapping[str, Any] = status.get("verdict", {})
+    whys = (verdict.get(name) for name in ("barred", "problem", "not_durable"))
+    lines += [styled(printable(str(why)), "red", sys.stdout) for why in whys if why]
     if status.get("unsafe_no_verdict"):
         lines.append(styled("WITHOUT A VALID VERDICT", "red", sys.stdout))
     return lines

@@ -21,7 +21,7 @@ from physai.deploy_jetson.runtime.revocation.status_watch import StatusWatch
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.shadow.shadow_runs import Shadows
 from physai.deploy_jetson.runtime.standby.standby import Standby
-from physai.deploy_jetson.runtime.standby.start import drives_at_once, note_driving
+from physai.deploy_jetson.runtime.standby.start import drives_at_once, note_driving, settings_of
 from physai.deploy_jetson.runtime.stop.keeper import StopKeeper
 from physai.deploy_jetson.runtime.stop.rest import StandstillWatch
 from physai.deploy_jetson.runtime.stop.stop_records import StopRecords
@@ -32,7 +32,6 @@ from physai.deploy_jetson.runtime.watchdog.client import Watchdog, open_watchdog
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
-from physai.deploy_jetson.update.agent.active import open_active
 from physai.deploy_jetson.update.slots.health import health_path
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
@@ -138,7 +137,7 @@ class Runtime:
         """Load the policy and connect; UNCONFIGURED to INACTIVE."""
         # First, so that a word which waits on a stick counts for this start already.
         self._words = words = StatusWatch(self.options, self.commands, self._say)
-        active = open_active(self.options.root, config=self.options.config)
+        active = words.open_active()
         candidate = examine(active)
         if candidate.unsafe_no_verdict and not self.options.unsafe_no_verdict:
             raise CandidateError(
@@ -161,7 +160,7 @@ class Runtime:
         health = self._open_health(candidate)
         self._connect(contract)
         sources = Sources(about=self._about, status=self.status, say=self._say)
-        sink = self.telemetry.configure(contract, self.transport.sample(), sources)
+        sink = self.telemetry.configure(contract, self.transport.sample(), sources, settings_of(self.options).segments)
         # After the transport, whose descriptors it shares.
         self._watchdog = open_watchdog(contract, self.transport, self.options, self._say)
         self._tick = Tick(
@@ -187,7 +186,7 @@ class Runtime:
             swapper=self._swapper,
             heartbeat_s=self.options.heartbeat_s,
             watchdog=self._watchdog,
-            progress=words.after(self._shadows.after(self._manager.progress)),
+            progress=self._shadows.after(self._manager.progress),
         )
         words.attach(self._loop, self._tick, contract)
         self._stops = self._open_stops()

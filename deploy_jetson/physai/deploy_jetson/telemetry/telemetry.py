@@ -5,7 +5,7 @@ A separate thread reads the ring twice a second; a tick only writes its record t
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from physai.deploy_jetson.telemetry.exposition import exposition
@@ -18,6 +18,7 @@ from physai.deploy_jetson.telemetry.steal_time import steal_s
 from physai.deploy_jetson.telemetry.tick_log import TickLog
 from physai.deploy_jetson.ticks.tick_ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.requirements import SegmentRules
 from physai.sdk.transport.protocol import Sample
 
 # Capacity of the ring without a flight recorder: 16 s at 500 Hz.
@@ -71,13 +72,16 @@ class Telemetry:
         self._ended = False
         self._thread: threading.Thread | None = None
 
-    def configure(self, contract: PolicyContract, sample: Sample, sources: Sources) -> TickRing:
+    def configure(
+        self, contract: PolicyContract, sample: Sample, sources: Sources, segments: SegmentRules | None = None
+    ) -> TickRing:
         """Open the outputs and return the sink of the tick records.
 
         Args:
             contract: of the policy.
             sample: of the transport.
             sources: callbacks to the runtime.
+            segments: scheduled segments that the robot's settings demand of the flight recorder.
 
         Raises:
             MetricsError: the port is taken.
@@ -93,7 +97,12 @@ class Telemetry:
             self._server = MetricsServer(options.metrics_port, self._exposition)
             sources.say(f"metrics at {self._server.address}")
         if options.flight is not None:
-            self._recorder = self._open_recorder(options.flight, contract, sample)
+            flight = options.flight if segments is None else replace(options.flight, segments=segments)
+            self._recorder = self._open_recorder(flight, contract, sample)
+        elif segments is not None:
+            sources.say(
+                "warning: no scheduled segments, which the robot's settings demand: there is no flight recorder"
+            )
         self._ring = TickRing(RING_TICKS) if self._recorder is None else self._recorder.ring
         return self._ring
 

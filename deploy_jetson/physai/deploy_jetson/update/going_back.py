@@ -45,12 +45,13 @@ def go_back(agent: UpdateAgent, bundle_sha256: str, reason: str) -> str:
 
 
 def main(root: str, config: str, bundle_sha256: str, reason: str) -> None:
-    """`python -m physai.deploy_jetson.update.going_back ROOT CONFIG SHA256 REASON`."""
+    """`python -m physai.deploy_jetson.update.going_back ROOT CONFIG SHA256 REASON`; exit code 1 if it cannot."""
     agent = UpdateAgent(root=Path(root), config_root=Path(config) if config else None, wait_s=WAIT_S)
     try:
         print(go_back(agent, bundle_sha256, reason))
     except PhysaiError as error:
         print(f"warning: the robot stays in HOLD, it cannot go back: {error}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

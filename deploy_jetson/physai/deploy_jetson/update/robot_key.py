@@ -14,9 +14,8 @@ from physai.sdk.signing.ed25519 import (
     save_public_key,
 )
 from physai.sdk.signing.evidence import is_vouched
+from physai.sdk.signing.status.robot_state import MAX_LABEL
 from physai.sdk.signing.trust_store import TrustStore
-
-MAX_LABEL = 64
 
 
 def make_robot_key(root: Path, robot: str) -> None:

@@ -213,6 +213,8 @@ def _safety(contract: PolicyContract) -> str:
     ]
     if safety.frozen_samples is not None:
         lines.append(f"  frozen after {safety.frozen_samples} unchanged samples")
+    if safety.status_max_age_s is not None:
+        lines.append(f"  runs with a validator's word that is at most {_number(safety.status_max_age_s)} s old")
     lines += [f"  {r.name} plausible from {_vector(r.lower)} to {_vector(r.upper)}" for r in safety.sensor_ranges or ()]
     return "\n".join(lines)
 

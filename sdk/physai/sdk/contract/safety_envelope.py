@@ -131,6 +131,9 @@ class SafetyEnvelope(OmitsUnset):
     """Plausible values by sensor; a sample outside them is invalid; since format 2."""
     start: Annotated[StartEnvelope | None, Field(exclude_if=lambda start: start is None)] = None
     """States in which the policy may take over; None for every state at rest within the limits; since format 3."""
+    status_max_age_s: Annotated[float | None, Field(ge=1.0, le=1e9, exclude_if=lambda age: age is None)] = None
+    """Greatest age of a validator's word on the verdict with which the policy may run [s], if that of the robot's
+    settings is not smaller; None for theirs; since format 3."""
 
     _SINCE_2 = ("frozen_samples", "sensor_ranges")
 

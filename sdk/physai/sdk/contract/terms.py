@@ -210,17 +210,33 @@ class CommandField(Frozen):
     """Smallest value the policy was trained for, one per element."""
     upper: tuple[Finite, ...]
     """Greatest value the policy was trained for, one per element."""
+    slew: Annotated[tuple[Positive, ...] | None, Field(exclude_if=lambda slew: slew is None)] = None
+    """Greatest change of what the policy sees [unit/s], one per element, from 0 at its start; None for none. Left out
+    of the document if None, as is `gate`; both came with format 3 (`physai.sdk.policy.command_shaping`)."""
+    gate: Annotated[Positive | None, Field(exclude_if=lambda gate: gate is None)] = None
+    """Norm of the vector below which the policy sees zeros; None for none."""
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
-        for label in ("lower", "upper"):
-            size = len(getattr(self, label))
+        for label in ("lower", "upper", "slew"):
+            given: tuple[float, ...] | None = getattr(self, label)
+            size = self.size if given is None else len(given)
             if size != self.size:
                 raise ValueError(f"command {self.name}: {label} has {size} values, size is {self.size}")
         for low, high in zip(self.lower, self.upper, strict=True):
             if not low <= high:
                 raise ValueError(f"command {self.name}: lower {low} is above upper {high}")
+            if self.shaped and not low <= 0.0 <= high:
+                raise ValueError(
+                    f"command {self.name}: with a slew or a gate the policy also sees 0, which lies outside "
+                    f"[{low}, {high}]"
+                )
         return self
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the policy may see another command than the one that was asked for, cut to its range."""
+        return self.slew is not None or self.gate is not None
 
 
 class CommandSpec(Frozen):
@@ -328,8 +344,13 @@ class ContractTerms(Frozen):
             if action.output_limit != 1.0:
                 yield f"action.terms[{action.target_name}].output_limit"
         yield from (path for path, given in self._parts_of_plans() if given)
+        for field in self.command.fields:
+            given = {"slew": field.slew, "gate": field.gate}
+            yield from (f"command.fields[{field.name}].{name}" for name, value in given.items() if value is not None)
         if self.safety.start is not None:
             yield "safety.start"
+        if self.safety.status_max_age_s is not None:
+            yield "safety.status_max_age_s"
 
     def _parts_of_plans(self) -> Iterator[tuple[str, bool]]:
         """Yield the path of each field for sight and plans, and whether it was set."""

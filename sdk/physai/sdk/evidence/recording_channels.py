@@ -79,6 +79,14 @@ def vector(now_ns: int, unit: str, frame: str, values: npt.NDArray[np.floating[A
     return {"timestamp": stamp(now_ns), "unit": unit, "frame_id": frame, "value": numbers(values)}
 
 
+COLUMNS_ENCODING = "physai.columns"
+"""Message encoding of a channel whose messages are column blocks, `physai.sdk.base.formats.column_blocks`.
+
+Each row is a message of the channel's schema: `log_ns` is its time, `log_ns` + `delay_ns` its stamp, `position.JOINT`,
+`velocity.JOINT` and `effort.JOINT` are the fields of a joint state, `value.INDEX` those of a vector; other columns have
+the names of fields.
+"""
+
 ORIGIN_METADATA_KEY = "recorded_on"
 """Metadata key of the recording's origin, `physai.sdk.evidence.origin.Origin.mark`."""
 
@@ -114,14 +122,30 @@ class ChannelWriter:
         Raises:
             OSError: it cannot be written.
         """
+        self._append(topic, schema, "json", now_ns, json.dumps(message, allow_nan=False).encode())
+
+    def add_block(self, topic: str, schema: Schema, now_ns: int, block: bytes) -> None:
+        """Append a column block, see `COLUMNS_ENCODING`; a topic has either blocks or messages.
+
+        Args:
+            topic: of the channel.
+            schema: of its rows.
+            now_ns: time of the first row [ns].
+            block: the encoded block.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._append(topic, schema, COLUMNS_ENCODING, now_ns, block)
+
+    def _append(self, topic: str, schema: Schema, encoding: str, now_ns: int, data: bytes) -> None:
         if topic not in self._channels:
             name, definition = schema
             if name not in self._schemas:
-                data = json.dumps({"title": name, **definition}).encode()
-                self._schemas[name] = self._writer.register_schema(name, "jsonschema", data)
-            self._channels[topic] = self._writer.register_channel(topic, "json", self._schemas[name])
+                text = json.dumps({"title": name, **definition}).encode()
+                self._schemas[name] = self._writer.register_schema(name, "jsonschema", text)
+            self._channels[topic] = self._writer.register_channel(topic, encoding, self._schemas[name])
         self._sequence += 1
-        data = json.dumps(message, allow_nan=False).encode()
         self._writer.add_message(self._channels[topic], now_ns, data, publish_time=now_ns, sequence=self._sequence)
 
     def finish(self) -> None:

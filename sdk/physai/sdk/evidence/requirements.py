@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import oserror_as, read_plain, write_atomic
@@ -58,6 +58,27 @@ class RequirementsError(PhysaiError):
         """The requirement that is not met; None if the requirements themselves are malformed."""
 
 
+class SegmentRules(Frozen):
+    """Scheduled random segments of a flight recorder: one at a random time in each interval of driven time."""
+
+    per_hour: Annotated[float, Field(ge=0.01, le=60.0)] = 6.0
+    """Segments in an hour of driven time."""
+    seconds: Annotated[float, Field(ge=1.0, le=600.0)] = 60.0
+    """Duration of a segment [s]."""
+    steps: dict[Name, Annotated[float, Field(gt=0.0, le=1e3)]] = Field(default_factory=dict, max_length=64)
+    """Step of a sensor's readings, a command or a target by its name, in the field's unit. What is recorded differs by
+    at most half of it; fields without one are exact as float32."""
+
+    @model_validator(mode="after")
+    def _leaves_room_for_chance(self) -> Self:
+        if not self.per_hour * self.seconds <= 1800.0:
+            raise ValueError(
+                f"{self.per_hour:g} segments of {self.seconds:g} s are {self.per_hour * self.seconds:g} s in an hour; "
+                "at most 1800 s leave a choice of the times"
+            )
+        return self
+
+
 class Requirements(Frozen):
     """Requirements of a robot on a verdict."""
 
@@ -82,9 +103,12 @@ class Requirements(Frozen):
     status: Annotated[StatusRules | None, Field(exclude_if=lambda status: status is None)] = None
     """Rules for the word of validators on verdicts; None, and left out of the document, for the defaults."""
 
+    segments: Annotated[SegmentRules | None, Field(exclude_if=lambda segments: segments is None)] = None
+    """Random segments that the flight recorder keeps; None, and left out of the document, for none."""
+
     drive_after_boot: bool = False
     """Whether the runtime's service drives the robot when it starts; otherwise it waits for `physai robot command
-    activate`. It never drives a robot whose stop was not reset."""
+    activate`. It never drives a robot whose stop was not reset, nor after a revocation (`drive_after_revoked`)."""
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

@@ -15,7 +15,7 @@ from physai.sdk.base.files import oserror_as, read_plain, write_atomic
 from physai.sdk.base.formats.canonical import canonical_json, sha256_hex
 from physai.sdk.base.formats.documents import DocumentKind
 from physai.sdk.contract.robot import Finite, Frozen, Name, NonNegative
-from physai.sdk.evidence.origin import Origin
+from physai.sdk.evidence.origin import Origin, is_unit_of
 from physai.sdk.evidence.signature_record import EvidenceSignature
 from physai.sdk.evidence.verdict import Sha256, Utc
 
@@ -118,6 +118,29 @@ class ShadowEvidence(Frozen):
     signature: EvidenceSignature | None = Field(default=None, exclude_if=lambda signature: signature is None)
     """Of the robot's key; left out of the document if it has none."""
 
+    def require_subject(self, policy_sha256: str, contract_fingerprint: str, model: str) -> None:
+        """Require that this run is of a policy, under its contract, on a robot of its model.
+
+        Raises:
+            ShadowEvidenceError: it is of another one.
+        """
+        remedy = "give evidence of the policy that is validated"
+        if self.policy_sha256 != policy_sha256:
+            raise ShadowEvidenceError(
+                f"the shadow run {self.run} is of the policy with SHA-256 {self.policy_sha256}, validated is "
+                f"{policy_sha256}; {remedy}"
+            )
+        if self.contract_fingerprint != contract_fingerprint:
+            raise ShadowEvidenceError(
+                f"the shadow run {self.run} was under the contract {self.contract_fingerprint}, the policy has "
+                f"{contract_fingerprint}; {remedy}"
+            )
+        if not is_unit_of(self.robot, model):
+            raise ShadowEvidenceError(
+                f"the shadow run {self.run} is of the robot {self.robot}, the policy is for {model}; {remedy} on such "
+                "a robot"
+            )
+
     @property
     def counts(self) -> tuple[int, int, int]:
         """Counts that only rise while a run lasts."""
@@ -178,6 +201,16 @@ def save_shadow_evidence(evidence: ShadowEvidence, path: Path) -> None:
         write_atomic(path, canonical_json(evidence))
 
 
+def distinct_runs(runs: Iterable[ShadowEvidence]) -> tuple[ShadowEvidence, ...]:
+    """Return each run once: of copies of one file the newest, whose counts are the greatest."""
+    distinct: dict[str, ShadowEvidence] = {}
+    for run in runs:
+        known = distinct.get(run.run)
+        if known is None or run.counts > known.counts:
+            distinct[run.run] = run
+    return tuple(distinct.values())
+
+
 def check_shadow(demanded: ShadowRequirement, runs: Iterable[ShadowEvidence]) -> None:
     """Check the evidence for one bundle on one robot.
 
@@ -188,13 +221,7 @@ def check_shadow(demanded: ShadowRequirement, runs: Iterable[ShadowEvidence]) ->
     Raises:
         ShadowEvidenceError: there is too little; names everything that is missing.
     """
-    distinct: dict[str, ShadowEvidence] = {}
-    for run in runs:
-        known = distinct.get(run.run)
-        # Of copies of one file the newest, whose counts are the greatest.
-        if known is None or run.counts > known.counts:
-            distinct[run.run] = run
-    given = list(distinct.values())
+    given = distinct_runs(runs)
     ticks, starts = sum(run.ticks for run in given), sum(run.starts for run in given)
     share = max((run.command_share for run in given), default=0.0)
     stops = sum(run.stops for run in given)

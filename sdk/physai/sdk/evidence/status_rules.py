@@ -34,6 +34,9 @@ class StatusRules(Frozen):
     """Greatest age of the newest word with which a policy may run [s]; None for any, and for no word at all."""
     on_revoked: OnRevoked = "hold"
     """End of a policy whose verdict was revoked, or whose robot left the conditions to which it was narrowed."""
+    drive_after_revoked: Annotated[bool, Field(exclude_if=lambda drives: not drives)] = False
+    """Whether a robot that drives after a boot does so, too, if a verdict was revoked on it and no operator has had it
+    driven since; left out of the document if not."""
     on_stale: OnStale = "hold"
     """What follows once the word is too old; `warn` only says so."""
 

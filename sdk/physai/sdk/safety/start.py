@@ -10,26 +10,35 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety.limits import Array
 
 Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 Commands = Mapping[str, npt.NDArray[np.floating]]
-"""Commands by output name, shape (1, joints of the term)."""
+"""Commands by output name, shape (robots, joints of the term)."""
 
 _UNITS = {True: ("m", "m/s"), False: ("rad", "rad/s")}
 
 
 class StartGate:
-    """The start envelope of a contract (`StartEnvelope`), for one robot; not thread-safe."""
+    """The start envelope of a contract (`StartEnvelope`) for robots with the same contract; not thread-safe."""
 
-    def __init__(self, contract: PolicyContract) -> None:
-        """Prepare the envelope; one without any lets every state pass and has no ramp."""
+    def __init__(self, contract: PolicyContract, num_worlds: int = 1) -> None:
+        """Prepare the envelope; one without any lets every state pass and has no ramp.
+
+        Args:
+            contract: of the policy.
+            num_worlds: number of robots; 1 on a robot.
+        """
         start = contract.safety.start
         names = contract.robot.joint_names
         self._ranges = [] if start is None else [(names.index(one.joint), one) for one in start.joints]
         self._prismatic = [joint.kind == "prismatic" for joint in contract.robot.joints]
         self._tilt = None if start is None else start.tilt
-        periods = 0 if start is None else math.ceil(start.ramp_s / contract.timing.control_dt)
-        self._periods = periods
-        self._done = periods
-        self._from: dict[str, Array] = {}
+        self._periods = 0 if start is None else math.ceil(start.ramp_s / contract.timing.control_dt - 1e-9)
+        self._done = np.full(num_worlds, self._periods)
+        self._done_before = self._done.copy()
+        terms = contract.action.terms
+        self._rest = {term.target_name: list(contract.robot.joint_index(term.joints)) for term in terms}
+        self._holds = {term.target_name: term.kind.startswith("joint_pos") for term in terms}
+        self._from = {name: np.zeros((num_worlds, len(columns))) for name, columns in self._rest.items()}
 
     def obstacle(self, joint_pos: Array, joint_vel: Array, fields: Mapping[str, Array]) -> str:
         """Describe the first value outside the envelope, with its bounds; empty if there is none.
@@ -57,28 +66,62 @@ class StartGate:
             return ""
         return f"the base is tilted by {angle:.3g} rad, the policy starts below {self._tilt:.3g} rad"
 
-    def begin(self, commands: Commands) -> None:
-        """Start the ramp from the commands that the robot has."""
-        self._done = 0
-        if self._periods:
-            self._from = {name: np.array(values, np.float64) for name, values in commands.items()}
+    def begin(self, commands: Commands, worlds: Bools | None = None) -> None:
+        """Start the ramp from the commands that the robots have.
+
+        Args:
+            commands: by output name, shape (num_worlds, joints of the term).
+            worlds: robots that start, shape (num_worlds,); None for all.
+        """
+        if not self._periods:
+            return
+        rows = slice(None) if worlds is None else worlds
+        self._done[rows] = 0
+        for name, values in commands.items():
+            self._from[name][rows] = values[rows]
+
+    def at_rest(self, joint_pos: npt.NDArray[np.floating]) -> dict[str, Array]:
+        """Return the commands of robots at rest: the measured positions, and no effort.
+
+        Args:
+            joint_pos: measured positions [rad or m], shape (num_worlds, joints).
+        """
+        return {
+            name: joint_pos[:, columns].astype(np.float64) * self._holds[name] for name, columns in self._rest.items()
+        }
+
+    @property
+    def has_ramp(self) -> bool:
+        """Whether the envelope has a ramp."""
+        return self._periods > 0
 
     @property
     def ramps(self) -> bool:
-        """Whether the next commands are still between those at the start and the policy's."""
+        """Whether the next commands of any robot are still between those at its start and the policy's."""
+        return self._periods > 0 and bool((self._done < self._periods).any())
+
+    @property
+    def ramping(self) -> Bools:
+        """Robots of which that holds, shape (num_worlds,)."""
         return self._done < self._periods
 
     def blend(self, targets: Commands) -> dict[str, Floats]:
-        """Return the commands of the next period of the ramp.
+        """Return the commands of the next period of the ramp; after the ramp, those of the policy.
 
         In period k of n they are start + (k / n) · (policy - start), so the last one is the policy's.
         """
-        self._done += 1
-        share = min(1.0, self._done / self._periods)
+        np.copyto(self._done_before, self._done)
+        ramping = self.ramping[:, None]
+        self._done += ramping[:, 0]
+        share = self._done[:, None] / max(self._periods, 1)
         return {
-            name: (self._from[name] + share * (values - self._from[name])).astype(np.float32)
+            name: np.where(ramping, self._from[name] + share * (values - self._from[name]), values).astype(np.float32)
             for name, values in targets.items()
         }
+
+    def undo(self, worlds: Bools) -> None:
+        """Take back the last period of robots, shape (num_worlds,), whose policy was not asked in it."""
+        self._done[worlds] = self._done_before[worlds]
 
 
 def tilt(quaternion: Array) -> float:

@@ -4,6 +4,12 @@ Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework for sequential
 Journal of Statistics in Data Science 2, 2023). A block's bet e is at most 1 in expectation while nothing changes,
 whatever came before. R ← (R + 1)·e then has R - n as a supermartingale, and so has the mean of many such R: over n
 blocks it exceeds c with a probability of at most n/c. Blocks need not be independent.
+
+R itself is no e-value, as its expectation may reach n. R/N at the end of N blocks is one, if N was fixed beforehand: R
+is the sum, over each block at which a bet may have begun, of the wealth Π e of that bet since then. Begun with 1/N,
+each has an expectation of at most 1/N while nothing changes, and there are at most N of them: a mixture over the time
+of the change, with the weight 1/N each. So has the mean over several detectors (Vovk and Wang, "E-values: calibration,
+combination and applications", Annals of Statistics 49, 2021). Its maximum over the blocks is no e-value.
 """
 
 import numpy as np
@@ -58,6 +64,14 @@ class Detectors:
     def level(self) -> float:
         """Logarithm of the mean of all detectors."""
         return float(np.logaddexp.reduce(self._log, axis=None) - np.log(self._log.size))
+
+    def log_e(self, blocks: int) -> float:
+        """Return the logarithm of the e-value of "nothing has changed"; -inf if no block said anything.
+
+        Args:
+            blocks: number of all blocks, usable or not, which must not depend on what they show.
+        """
+        return self.level - float(np.log(blocks)) if blocks else -np.inf
 
     @property
     def logs(self) -> Array:

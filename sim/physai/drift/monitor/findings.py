@@ -1,5 +1,6 @@
 """Answer of a drift monitor, from the blocks of all recordings."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -57,6 +58,8 @@ class DriftFinding:
     """Blocks with full bets that an alarm takes."""
     levels: tuple[float, ...] = field(default=())
     """Logarithm of the mean of all detectors after each usable block."""
+    log_e: float = -math.inf
+    """Logarithm of the e-value of "nothing has changed", see `Detectors.log_e`."""
 
 
 def threshold_of(alarm_share: float) -> float:
@@ -133,6 +136,7 @@ def find(
             threshold=threshold,
             needed=needed,
             levels=tuple(levels),
+            log_e=detectors.log_e(len(blocks)),
         )
     return DriftFinding(
         outcome="DRIFTED",
@@ -143,6 +147,7 @@ def find(
         threshold=threshold,
         needed=needed,
         levels=tuple(levels),
+        log_e=detectors.log_e(len(blocks)),
     )
 
 

@@ -15,6 +15,7 @@ from physai.sdk.evidence.field_episodes import FieldEpisodes
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
 from physai.sdk.evidence.requirements import REMEDIES
+from physai.sdk.evidence.shadow import ShadowEvidence
 from physai.sdk.evidence.verdict import NOT_APPLICABLE, Cause, Measurement, SeedRange, VerdictOutcome
 from physai.sdk.safety import Reason
 from physai.sdk.signing.ed25519 import PublicKey
@@ -120,6 +121,8 @@ class Context:
     """Whether lags are played that the twin's held-out recordings do not exclude; records of older versions do not."""
     field: FieldEpisodes | None = None
     """Episodes on the robot and their replays, which give its success rate; no outcome depends on them."""
+    shadows: tuple[ShadowEvidence, ...] = ()
+    """Runs of the policy as a shadow on robots; no outcome depends on them."""
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:

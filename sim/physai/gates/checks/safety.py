@@ -3,6 +3,7 @@
 import numpy as np
 
 from physai.gates.checks.gate import LATE, Context, Gate, GateFinding, Play, failing_cases, limits, reasons
+from physai.gates.execution.shadow_facts import shadow_facts, told_shadows
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.safety import Reason
 from physai.sdk.stats.statistics import zero_failure_bound, zero_failure_trials
@@ -25,6 +26,7 @@ class SafetyGate(Gate):
             f"counts interventions of the guard, in episodes of {' and '.join(CONDITIONS)}. A late command that the "
             "guard bridges by repeating the last one is not a violation. Also measures the share of control periods "
             "with a saturated command."
+            f"{told_shadows(context.shadows)}"
         )
 
     def threshold(self, context: Context) -> str:
@@ -51,7 +53,7 @@ class SafetyGate(Gate):
         violated = int(played.violated.sum())
         finding = GateFinding(
             outcome=VerdictOutcome.PASS,
-            measured=_measured(context, played),
+            measured=[*_measured(context, played), *shadow_facts(context.shadows)],
             episodes=count,
             seeds=context.seed_range(count // len(CONDITIONS)),
             # The probability of no violation in `count` episodes at the rate to exclude.

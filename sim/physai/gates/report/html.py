@@ -6,9 +6,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from physai.gates.execution.command_grid import CommandGrid
 from physai.gates.report.pictures import Filmstrip
 from physai.gates.report.plots import plots
-from physai.gates.report.summary import field_line, reasons, who_accepts
+from physai.gates.report.summary import field_line, reasons, shadow_line, who_accepts
 from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
 from physai.sdk.pages.style import STYLE
 
@@ -41,6 +42,8 @@ class Page:
     """Words that name task and robot in the commands that replay them."""
     film: Filmstrip | None = None
     """Pictures of an episode."""
+    commands: CommandGrid | None = None
+    """Answers to a grid of commands."""
 
 
 def html_report(verdict: Verdict, page: Page) -> str:
@@ -51,6 +54,7 @@ def html_report(verdict: Verdict, page: Page) -> str:
             *_filmstrip(page.film),
             *_gates(verdict),
             *plots(verdict, page.charts, page.folder, page.options),
+            *_commands(page.commands),
             *_details(verdict),
             *_identity(verdict, page),
         ]
@@ -75,6 +79,8 @@ def _answer(verdict: Verdict, page: Page) -> Iterator[str]:
     yield from _reasons(verdict)
     if field := field_line(verdict):
         yield f'<p class="soft">field: {escape(field)}</p>'
+    if shadow := shadow_line(verdict):
+        yield f'<p class="soft">shadow: {escape(shadow)}</p>'
     yield "</div></div>"
 
 
@@ -159,6 +165,22 @@ def _number(value: float, percent: bool, unit: str = "") -> str:
     if unit == "s":
         return f"{1e3 * value:.3g} ms"
     return f"{value:.4g}{' ' + escape(unit) if unit else ''}"
+
+
+def _commands(grid: CommandGrid | None) -> Iterator[str]:
+    """Commands that the policy does not follow, and the answers to all; no gate depends on them."""
+    if grid is None:
+        return
+    yield f"<h2>Commands</h2><p>{'<br>'.join(escape(line) for line in grid.text.splitlines())}</p>"
+    yield '<details><summary>every command</summary><table class="gates"><thead><tr><th>forwards, left [m/s], turn '
+    yield "[rad/s]</th><th>achieved</th><th>falls</th></tr></thead><tbody>"
+    for cell in grid.cells:
+        asked, reached = (
+            "-" if values is None else ", ".join(f"{value:.2f}" for value in values)
+            for values in (cell.command, cell.achieved)
+        )
+        yield f"<tr><td>{asked}</td><td>{reached}</td><td>{cell.falls} of {cell.episodes}</td></tr>"
+    yield "</tbody></table></details>"
 
 
 def _details(verdict: Verdict) -> Iterator[str]:

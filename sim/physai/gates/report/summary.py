@@ -54,6 +54,25 @@ def field_line(verdict: Verdict) -> str:
     return f"{text} from the robot alone (replays {replays:.2f}, twin {twin:.2f})"
 
 
+def shadow_line(verdict: Verdict) -> str:
+    """Return the shadow runs of the policy in one line; empty if none were given."""
+    named = {one.name: one.value for gate in verdict.gates if gate.gate == "safety" for one in gate.measured}
+    if "shadow.ticks" not in named:
+        return ""
+    greatest = ", ".join(
+        f"{name.removeprefix('shadow.greatest.')} up to {value:.3g} from what was sent"
+        for name, value in named.items()
+        if name.startswith("shadow.greatest.")
+    )
+    guarded = sum(value for name, value in named.items() if name.startswith("shadow.intervention."))
+    beyond = sum(name.startswith("shadow.beyond.") for name in named)
+    return (
+        f"{named['shadow.ticks']:.0f} ticks after {named['shadow.starts']:.0f} starts; {greatest or 'no output'}; the "
+        f"guard would have changed {guarded:.0f} and stopped {named['shadow.stops']:.0f}; {beyond} inputs beyond what "
+        "was judged"
+    )
+
+
 def _interval(label: str, one: Measurement) -> str:
     return f"{label}{one.value:.2f} [{one.lower:.2f}, {one.upper:.2f}]"
 

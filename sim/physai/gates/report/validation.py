@@ -1,6 +1,7 @@
 """Validate an exported policy in a twin and write the report; the Python API of `physai sim validate`."""
 
 import contextlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -9,6 +10,8 @@ from pathlib import Path
 from physai.compute.pool import require_jobs
 from physai.compute.ray.cluster import check_address
 from physai.gates.checks.gate import Context, GateFinding
+from physai.gates.execution.command_grid import COMMAND, CommandGrid, played_grid
+from physai.gates.execution.shadow_facts import read_shadows, require_shadows_of
 from physai.gates.execution.store import BatchStore
 from physai.gates.execution.subject import ValidationSubject, open_subject
 from physai.gates.judgement import judge
@@ -34,7 +37,7 @@ from physai.sim.policies.devices import choose_policy_device
 from physai.sim.policies.resolve import find_origin, find_policy
 from physai.twin.model.twin import Twin, load_twin, nominal_twin
 
-HTML_FILE, JUNIT_FILE = "report.html", "junit.xml"
+HTML_FILE, JUNIT_FILE, COMMANDS_FILE = "report.html", "junit.xml", "commands.json"
 
 Progress = Callable[[Context], AbstractContextManager[Callable[[Sequence[ProgressLine]], None]]]
 """Opens a progress display and yields a function that is called often, with the lines of all gates."""
@@ -138,7 +141,9 @@ def open_validation(
     # A quantised policy of another run is refused before hours of simulation.
     _ = subject.run
     field = load_field_episodes(options.field) if isinstance(options.field, str | Path) else options.field
-    return Context(subject, settings, accept, tuple(options.validators), field=field)
+    shadows = read_shadows(options.shadow)
+    require_shadows_of(shadows, subject, accept)
+    return Context(subject, settings, accept, tuple(options.validators), field=field, shadows=shadows)
 
 
 def _writable(folder: Path) -> Path:
@@ -174,7 +179,20 @@ def _write(
         folder=folder,
         options=replay_options(subject.origin),
         film=filmstrip(subject),
+        commands=_commands(subject),
     )
     with oserror_as(PhysaiError, f"{folder} cannot be written"):
+        if page.commands is not None:
+            write_atomic(folder / COMMANDS_FILE, json.dumps(page.commands.record, indent=2).encode())
         write_atomic(folder / HTML_FILE, html_report(verdict, page).encode())
         write_atomic(folder / JUNIT_FILE, junit_xml(verdict, name=task.name))
+
+
+def _commands(subject: ValidationSubject) -> CommandGrid | None:
+    """Answers of a policy that walks to a grid of commands; None for others, and for one that cannot be played."""
+    if all(field.name != COMMAND for field in subject.task.contract.command.fields):
+        return None
+    # The contract gate says why.
+    with contextlib.suppress(PhysaiError):
+        return played_grid(subject.policy(), subject.task, subject.path)
+    return None

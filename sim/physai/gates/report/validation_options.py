@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.field_episodes import FieldEpisodes
     from physai.sdk.evidence.latency import LatencyEvidence
     from physai.sdk.evidence.origin import OriginKind
+    from physai.sdk.evidence.shadow import ShadowEvidence
     from physai.sdk.onnx.device import PolicyDevice
     from physai.sdk.signing.ed25519 import PublicKey
     from physai.sdk.signing.exam import Exam
@@ -37,6 +38,7 @@ class ValidationOptions:
         baseline: older policy that it must not underperform.
         reference: policy that it was fine-tuned from by preferences. None for the one in its run folder.
         latency: tick durations measured on the target computer.
+        shadow: shadow evidence of the policy on robots that another one drove, which informs and decides nothing.
         field: episodes on the robot with their replays, which inform about its success rate and decide nothing.
         jobs: number of worker processes; the verdict does not depend on it. None for 1, with `ray` for the number of
             processors of the cluster.
@@ -55,6 +57,9 @@ class ValidationOptions:
     baseline: Annotated[Path | str | None, Option(metavar="POLICY")] = None
     reference: Annotated[Path | str | None, Option(metavar="POLICY")] = None
     latency: Annotated[Path | str | None, Option(metavar="JSON")] | LatencyEvidence = None
+    shadow: (
+        Annotated[Sequence[str | Path], Option(flags=("--shadow-evidence",), metavar="FILE")] | Sequence[ShadowEvidence]
+    ) = ()
     field: Annotated[Path | str | None, Option(metavar="JSON")] | FieldEpisodes = None
     jobs: int | None = None
     ray: RayAddress = None

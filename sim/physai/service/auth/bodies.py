@@ -10,7 +10,7 @@ from physai.service.problems import STORAGE_ERRORS, ProblemError, answer, storag
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 SMALL_BYTES = 1 << 20
-SMALL = ("/v1/jobs", "/v1/installations", "/v1/registry")
+SMALL = ("/v1/jobs", "/v1/installations", "/v1/registry", "/v1/robots/")
 """Paths of which no request needs more than `SMALL_BYTES`; their JSON is parsed while all other requests wait."""
 
 

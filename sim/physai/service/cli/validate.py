@@ -112,7 +112,7 @@ def _first_value(result: GateFinding | GateResult | None) -> str:
 
 def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     """The gates as a table, then the reasons why the verdict is not PASS."""
-    from physai.gates.report.summary import field_line, reasons, replay_command
+    from physai.gates.report.summary import field_line, reasons, replay_command, shadow_line
     from physai.sdk.evidence.verdict import VerdictOutcome
 
     rows = [[g.gate, g.shown, str(g.episodes or ""), _first_value(g)] for g in verdict.gates]
@@ -131,6 +131,8 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
     if field := field_line(verdict):
         lines.append(f"field     {field}")
+    if shadow := shadow_line(verdict):
+        lines.append(f"shadow    {shadow}")
     lines.append(f"episodes  {verdict.episodes}")
     if verdict.device is not None:
         lines.append(f"device    {verdict.device}")

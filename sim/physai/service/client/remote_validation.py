@@ -152,6 +152,8 @@ def _require_remote(options: ValidationOptions) -> None:
         raise PhysaiError("`baseline` works without `server` only")
     if options.field is not None:
         raise PhysaiError("`field` works without `server` only")
+    if options.shadow:
+        raise PhysaiError("`shadow` works without `server` only")
     if options.ray is not None:
         raise PhysaiError(f"`ray` {options.ray} works without `server` only; `physai sim serve --ray` has an own one")
     if str(options.device) != "cpu":

@@ -157,6 +157,40 @@ class ServiceClient:
         """Registered policies, twins, verdicts or bundles, newest first."""
         return self._get(f"/v1/registry/{kind}")
 
+    def units(self) -> list[dict[str, Any]]:
+        """Robots that have filed something, by name: what each runs, its verdict, drift, shadows, last recording."""
+        found: list[dict[str, Any]] = []
+        while page := self._get("/v1/robots/units", params={"after": found[-1]["robot"]} if found else {}):
+            found += page
+        return found
+
+    def unit(self, robot: str) -> dict[str, Any]:
+        """The same of one robot, such as `ur10e/cell-3`."""
+        return self._get(f"/v1/robots/{robot}")
+
+    def drift(self, robot: str, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Drift reports on a robot, the one that was issued last first."""
+        return self._get(f"/v1/robots/{robot}/drift", params={"limit": limit})
+
+    def file_report(self, robot: str, document: bytes) -> int:
+        """Files a signed document about a robot; returns its number.
+
+        Args:
+            robot: unit that it is about, such as `ur10e/cell-3`.
+            document: its state, a drift report, shadow evidence, or the word of a validator.
+
+        Raises:
+            ServiceError: it is not signed by a key that the service trusts, or about another robot.
+        """
+        answer = request(
+            # Stored by content: sent twice, it is stored once.
+            *("POST", self.base_url, f"/v1/robots/{robot}/reports"),
+            access_token=self._token,
+            attempts=ATTEMPTS,
+            content=document,
+        )
+        return answer["entry"]
+
     def submit(self, kind: str, spec: Mapping[str, Any]) -> str:
         """Submits a job and returns its identifier.
 

@@ -1,6 +1,17 @@
 """Tables of the service. A change here needs a migration in `migrations`; a test compares the two."""
 
-from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Index, Integer, String, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Sha256 = String(64)
@@ -108,6 +119,51 @@ class InstallationRow(ServiceTable):
     """The report of what the unit runs from this report on: this one, an earlier one or none."""
     time: Mapped[float] = mapped_column(Float)
     reported_by: Mapped[str] = mapped_column(String(64))
+    """Name of the token."""
+
+
+class UnitDocumentRow(ServiceTable):
+    """A signed document about one robot; added and at last deleted, never changed."""
+
+    __tablename__ = "unit_documents"
+    __table_args__ = (
+        UniqueConstraint("robot", "kind", "digest"),
+        Index("unit_documents_by_rank", "robot", "kind", "rank", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(Counter, primary_key=True, autoincrement=True)
+    robot: Mapped[str] = mapped_column(String(64))
+    kind: Mapped[str] = mapped_column(String(16))
+    role: Mapped[str] = mapped_column(String(16))
+    """Of the key that signed it."""
+    signer: Mapped[str] = mapped_column(Sha256)
+    """Id of that key."""
+    issued: Mapped[float] = mapped_column(Float)
+    rank: Mapped[int] = mapped_column(BigInteger)
+    """Orders the documents of a kind: the newest has the greatest."""
+    digest: Mapped[str] = mapped_column(Sha256)
+    """SHA-256 of what was signed."""
+    facts: Mapped[str] = mapped_column(Text)
+    """JSON object."""
+    document: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
+    received: Mapped[float] = mapped_column(Float)
+    received_by: Mapped[str] = mapped_column(String(64))
+    """Name of the token."""
+
+
+class UnitRecordingRow(ServiceTable):
+    """A recording that a robot has uploaded."""
+
+    __tablename__ = "unit_recordings"
+    __table_args__ = (UniqueConstraint("robot", "sha256"),)
+
+    id: Mapped[int] = mapped_column(Counter, primary_key=True, autoincrement=True)
+    robot: Mapped[str] = mapped_column(String(64))
+    name: Mapped[str] = mapped_column(String(128))
+    sha256: Mapped[str] = mapped_column(Sha256)
+    size: Mapped[int] = mapped_column(BigInteger)
+    received: Mapped[float] = mapped_column(Float)
+    received_by: Mapped[str] = mapped_column(String(64))
     """Name of the token."""
 
 

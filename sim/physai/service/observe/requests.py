@@ -23,6 +23,10 @@ MAX_PATH = 512
 log = logging.getLogger("physai.service")
 
 
+_STEPS = ("/v1/sessions/{identifier}/", "/openenv/", "/v1/robots/{model}/{unit}/recordings/")
+"""Begins of the routes of requests that are parts of something."""
+
+
 class ObserveRequests:
     """ASGI middleware around the application; what passes an open WebSocket is not looked at."""
 
@@ -79,8 +83,8 @@ class ObserveRequests:
             "status": status,
         }
         log.info(json.dumps(entry | {"ms": round(1000.0 * seconds, 3)}))
-        # Steps change nothing that lasts, and there are thousands per second.
-        lasting = method not in READING and not template.startswith(("/v1/sessions/{identifier}/", "/openenv/"))
+        # Steps change nothing that lasts, and there are thousands per second; a recording is listed with its sender.
+        lasting = method not in READING and not template.startswith(_STEPS)
         if (lasting and status < 400) or status in (401, 403):
             try:
                 await run_in_threadpool(self._audit.add, entry)

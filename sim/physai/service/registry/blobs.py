@@ -79,7 +79,7 @@ class BlobStore:
         """Stores bytes durably; returns their hash."""
         with self._new_file() as file:
             file.write(data)
-        return self._adopt(Path(file.name), sha256_hex(data))
+        return self.adopt(Path(file.name), sha256_hex(data))
 
     def put_file(self, path: Path) -> tuple[str, int]:
         """Copies a file into the store; returns its hash and size."""
@@ -88,7 +88,7 @@ class BlobStore:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 size += file.write(chunk)
-        return self._adopt(Path(file.name), digest.hexdigest()), size
+        return self.adopt(Path(file.name), digest.hexdigest()), size
 
     async def put_stream(self, stream: AsyncIterable[bytes], *, limit: int) -> tuple[str, int]:
         """Stores an upload; returns its hash and size.
@@ -98,7 +98,7 @@ class BlobStore:
         """
         digest = hashlib.sha256()
         path, size = await self._receive(stream, limit, digest.update)
-        return self._adopt(path, digest.hexdigest()), size
+        return self.adopt(path, digest.hexdigest()), size
 
     @contextlib.asynccontextmanager
     async def received(self, stream: AsyncIterable[bytes], *, limit: int) -> AsyncGenerator[Path]:
@@ -145,7 +145,15 @@ class BlobStore:
                 if (uploads and path.name.startswith(_UPLOAD)) or time.time() - path.stat().st_mtime > UNFINISHED_S:
                     path.unlink()
 
-    def _adopt(self, file: Path, sha256: str) -> str:
+    def partial(self, name: str) -> Path:
+        """A file that is uploaded in parts; its folder is made if it is missing."""
+        folder = self._folder / "partial"
+        self.require_present()
+        folder.mkdir(exist_ok=True)
+        return folder / name
+
+    def adopt(self, file: Path, sha256: str) -> str:
+        """Takes a durable file of the store's disk over under its hash, which the caller has computed."""
         target = self._folder / sha256[:2] / sha256
         target.parent.mkdir(exist_ok=True)
         file.chmod(0o444)

@@ -39,6 +39,9 @@ from physai.service.registry.installations import Installations
 from physai.service.registry.registry import Registry
 from physai.service.registry.registry_routes import registry_routes
 from physai.service.registry.robot_routes import robot_routes
+from physai.service.registry.units.unit_log import UnitLog
+from physai.service.registry.units.unit_recordings import UnitRecordings
+from physai.service.registry.units.unit_routes import unit_routes
 from physai.service.sessions.manager import SessionManager
 from physai.service.sessions.openenv.openenv_routes import openenv_routes
 from physai.service.sessions.session_routes import session_routes
@@ -126,6 +129,8 @@ def create_app(
     app.include_router(view_routes(views, manager, jobs, blobs))
     app.include_router(recording_routes(manager))
     app.include_router(registry_routes(registry, blobs, body_limit=settings.limits.body_bytes))
+    # Before the robots, one of which would else be called `units`.
+    app.include_router(unit_routes(UnitLog(engine), UnitRecordings(engine, blobs), trust=settings.trust))
     app.include_router(robot_routes(registry, blobs, body_limit=settings.limits.body_bytes))
     app.include_router(installation_routes(Installations(engine)))
     app.include_router(job_routes(jobs, blobs, registry, limit=settings.limits.waiting_jobs))

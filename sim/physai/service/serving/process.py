@@ -37,6 +37,7 @@ class ServiceProcess:
         workers: int = 1,
         ray: str | None = None,
         preferences: Path | None = None,
+        trust: Path | None = None,
         rewards: Mapping[str, Path] | None = None,
     ) -> None:
         """A service that is not running yet; see `physai sim serve --help`."""
@@ -51,6 +52,7 @@ class ServiceProcess:
         self._command += ["--db", database] if database else []
         self._command += ["--ray", ray] if ray else []
         self._command += ["--preferences", str(preferences)] if preferences else []
+        self._command += ["--trust", str(trust)] if trust else []
         self._command += [f"--reward={task}={file}" for task, file in (rewards or {}).items()]
 
     def start(self) -> None:

@@ -28,6 +28,7 @@ def serve(
     workers: int = 1,
     ray: RayAddress = None,
     device: Annotated[str, Option(metavar="DEVICE")] = "cpu",
+    trust: Annotated[Path | str | None, Option(metavar="FILE")] = None,
     preferences: Annotated[Path | str | None, Option(metavar="DB")] = None,
     preferences_model: Annotated[Path | str | None, Option(old=("--preferences-robot",))] = None,
     rewards: Mapping[str, RewardFile] | None = None,
@@ -48,6 +49,7 @@ def serve(
         ray: run the jobs on Ray: auto (the cluster of RAY_ADDRESS or of this computer, else one started here), local
             (one started here), or HOST:PORT of a cluster.
         device: what computes the policy: cpu, cuda[:N], or tensorrt[:N] for TensorRT on that GPU.
+        trust: trust file of `physai keys trust`, by which documents about robots are verified. None refuses them.
         preferences: ask the pairs of this preference database on the page /prefer.
         preferences_model: robot to draw there, if the task is not built in.
         rewards: by task, a Python file whose reward(steps) or rubric(episode) replaces the task's reward for OpenEnv's
@@ -62,6 +64,7 @@ def serve(
     Raises:
         MissingExtraError: the extra `serve` is not installed.
         DeviceError: this machine lacks the device.
+        TrustError: the trust file cannot be read, or its owners have not signed it.
         PhysaiError: an argument is out of range, the folder is in use, or the address is taken or may not be served.
     """
     try:
@@ -69,6 +72,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
     from physai.compute.ray.cluster import check_address
+    from physai.service.registry.units.unit_documents import load_trust
     from physai.service.settings import ServiceSettings, default_database
     from physai.sim.policies.devices import choose_policy_device
 
@@ -81,6 +85,8 @@ def serve(
         check_address(ray)
         if device != "cpu":
             raise PhysaiError(f"`ray` computes policies on the CPU, not on `device` {device}; leave one out")
+    if trust is not None:
+        load_trust(Path(trust))
     folder = Path(data).absolute()
     settings = ServiceSettings(
         data=folder,
@@ -91,6 +97,7 @@ def serve(
         device=str(place),
         ray=ray,
         log=_path(log),
+        trust=None if trust is None else Path(trust).absolute(),
         preferences=_path(preferences),
         preferences_robot=_path(preferences_model),
         tls_cert=_path(tls_cert),

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError
+from physai.sdk.policy.command_shaping import command_shapes, shaped_command
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array, Engine, Snapshot, put
 from physai.sim.envs.delay import ActionDelay, SensorPipeline
 from physai.sim.envs.divergence import DivergedEpisode, DivergenceRecorder
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.rng import Seeds, Stream, episode_seeds, uniform
+from physai.sim.envs.start_states import start_states
 from physai.sim.envs.step_result import Bools, StepResult
 from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task, WorldView
@@ -88,6 +90,8 @@ class Environment:
         self._hold_steps = max(1, self._steps(task.success.hold_s))
         window_s = task.success.window_s
         self._window_start = self._command_steps - self._steps(window_s) if window_s else 0
+        # Training keeps to the task's own states, which may be easier or wider.
+        self._start = (task.reset, task.reset_draws) if training else start_states(task)
         self._parameters = ParameterDraws(task, self.engine) if randomise else None
         self._sensors = SensorPipeline(
             task, self.engine, step_dt=self.step_dt, active=randomise, joint_pos_offset=joint_pos_offset
@@ -136,6 +140,9 @@ class Environment:
             self.engine, self.task, control_dt=self.step_dt, target=self._target, previous_target=self._previous_target
         )
         self._commands = self._view.commands
+        # Of the commands that the policy sees otherwise than they are asked for, as a robot's runtime shapes them.
+        self._shapes = command_shapes(contract.command.fields, self.step_dt)
+        self._seen: dict[str, Array] = {name: np.zeros_like(self._commands[name]) for name in self._shapes}
 
     @property
     def view(self) -> WorldView:
@@ -197,7 +204,7 @@ class Environment:
         critic = self._critic()
         return StepResult(
             sensors=self._sensors.measure(self._seeds, self._step_in_episode),
-            commands={name: value.copy() for name, value in self._commands.items()},
+            commands=self._shown(),
             critic=critic,
             final_critic=critic,
             reward=np.zeros(self.num_worlds, np.float32),
@@ -276,7 +283,7 @@ class Environment:
             self._stagger(terminated)
         return StepResult(
             sensors={},
-            commands={name: value.copy() for name, value in self._commands.items()},
+            commands=self._shown(),
             critic=final_critic,
             final_critic=final_critic,
             reward=reward,
@@ -301,7 +308,17 @@ class Environment:
 
     def _finals(self, done: Bools) -> tuple[dict[str, Array], dict[str, Array]]:
         sensors = self._sensors.look(done, self._seeds, self._step_in_episode)
-        return sensors, {name: value[done] for name, value in self._commands.items()}
+        commands = {name: value[done] for name, value in self._commands.items()}
+        shaped = {
+            name: shaped_command(commands[name], self._seen[name][done], shape) for name, shape in self._shapes.items()
+        }
+        return sensors, commands | shaped
+
+    def _shown(self) -> dict[str, Array]:
+        """Commands that the policy sees in the next control period; call it once per step."""
+        for name, shape in self._shapes.items():
+            self._seen[name] = shaped_command(self._commands[name], self._seen[name], shape)
+        return {name: value.copy() for name, value in {**self._commands, **self._seen}.items()}
 
     def _reward(self, diverged: Bools) -> tuple[Array, dict[str, float]]:
         entries = self.task.rewards
@@ -422,8 +439,10 @@ class Environment:
         self._held[mask] = 0
         if self._parameters is not None:
             self._parameters.draw(mask, fresh)
-        start = self.task.training_reset if self.training and self.task.training_reset else self.task.reset
-        draws = uniform(fresh, Stream.STATE, self.task.reset_draws)
+        start, count = self._start
+        if self.training and self.task.training_reset:
+            start = self.task.training_reset
+        draws = uniform(fresh, Stream.STATE, count)
         if self.training and self.task.harder:
             draws[:, -1] *= self.curriculum
         qpos, qvel = start(draws)
@@ -436,6 +455,8 @@ class Environment:
         self._delay.reset(mask, fresh, rest)
         self.engine.reset(mask, qpos, qvel)
         self._command_age[mask] = 0
+        for seen in self._seen.values():
+            seen[mask] = 0.0
         self._draw_commands(mask)
         self._sensors.reset(mask, fresh)
         self._view.shared.clear()
@@ -455,6 +476,7 @@ class Environment:
             "delay": self._delay.snapshot(),
             "own": {name: getattr(self, name).copy() for name in self._OWN_STATE},
             "commands": {name: value.copy() for name, value in self._commands.items()},
+            "seen": {name: value.copy() for name, value in self._seen.items()},
             "window": {"qpos": self._view.window_qpos.copy()} if self._window_start else {},
         }
         return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
@@ -465,7 +487,9 @@ class Environment:
         Raises:
             TaskError: it is of another one.
         """
-        parts: dict[str, Snapshot] = {part: {} for part in ("engine", "sensors", "delay", "own", "commands", "window")}
+        parts: dict[str, Snapshot] = {
+            part: {} for part in ("engine", "sensors", "delay", "own", "commands", "seen", "window")
+        }
         for key, array in snapshot.items():
             part, _, name = key.partition("/")
             parts.setdefault(part, {})[name] = array
@@ -476,6 +500,8 @@ class Environment:
             put(getattr(self, name), parts["own"], name)
         for name, values in self._commands.items():
             put(values, parts["commands"], name)
+        for name, values in self._seen.items():
+            put(values, parts["seen"], name)
         if self._window_start:
             put(self._view.window_qpos, parts["window"], "qpos")
         self._view.shared.clear()

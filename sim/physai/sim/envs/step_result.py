@@ -17,7 +17,8 @@ class StepResult:
     sensors: dict[str, Array]
     """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""
     commands: dict[str, Array]
-    """Command fields, float32, shape (num_worlds, size)."""
+    """Command fields as the policy sees them (`physai.sdk.policy.command_shaping`), float32, shape (num_worlds, size).
+    The task judges by those that were asked for, `WorldView.commands`."""
     critic: Array
     """Critic's input, float32, shape (num_worlds, critic_size); of the new episode where done."""
     final_critic: Array

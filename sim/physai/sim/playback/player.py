@@ -26,6 +26,7 @@ from physai.sim.playback.moment import (
     step_verdict,
 )
 from physai.sim.policies.evaluate import EVALUATION_SEED, Alone, Policy, Worlds
+from physai.sim.policies.ramped import ramped
 from physai.sim.tasks.task import Task
 from physai.sim.teams.team import Team
 from physai.sim.teams.team_environment import TeamEnvironment
@@ -105,7 +106,8 @@ class EpisodePlayer:
             raise TaskError(f"at least one episode must be played, got {episodes}")
         if duration_s is not None and not duration_s > 0.0:
             raise TaskError(f"playing must last longer than 0 s, got {duration_s} s")
-        self._policies, self._worlds, self._engine = policies, worlds, engine
+        self._policies = {name: ramped(policy) for name, policy in policies.items()}
+        self._worlds, self._engine = worlds, engine
         self._seed, self._episodes, self._duration_s = seed, episodes, duration_s
         # Robots in one world have one clock and one end.
         self._first = next(iter(worlds.members))

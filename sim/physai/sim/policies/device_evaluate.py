@@ -1,10 +1,11 @@
 """Plays episodes with policy and worlds on one device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
 from physai.sdk.contract.contract_diff import require_same
+from physai.sim.engines.protocol import Array
 from physai.sim.envs.device.capacity import require_capacity
 from physai.sim.envs.device.device_environment import DeviceEnvironment, DeviceStep
 from physai.sim.envs.device.graph import CapturedEnvironment
@@ -12,6 +13,7 @@ from physai.sim.envs.divergence import DivergedEpisode
 from physai.sim.envs.rng import Seeds
 from physai.sim.policies.device_policy import DevicePolicy
 from physai.sim.policies.evaluate import Episodes, evaluation_seeds
+from physai.sim.policies.ramped import RampedPolicy
 
 _LOOK_EVERY = 50
 """Control periods between two looks at whether all episodes have ended."""
@@ -73,9 +75,12 @@ def play_on_device(
     now = environment.reset(seeds)
     captured = CapturedEnvironment(environment)
     tally = _Tally(environment, tuple(task.metrics))
-    policy.reset(environment.num_worlds)
+    # Its state is that of the policy itself; a policy without a ramp never has one.
+    start = RampedPolicy(policy)
+    start.reset(environment.num_worlds)
     for number in range(steps):
-        now = captured.step(policy.act({**now.sensors, **now.commands}))
+        targets = _ramped(start, now) if start.ramps else policy.act({**now.sensors, **now.commands})
+        now = captured.step(targets)
         tally.add(number, now)
         policy.reset_worlds(now.terminated | now.truncated)
         looks = number % _LOOK_EVERY == _LOOK_EVERY - 1
@@ -87,3 +92,14 @@ def play_on_device(
     if progress is not None:
         progress(1.0)
     return tally.episodes(seeds)
+
+
+def _ramped(policy: RampedPolicy, now: DeviceStep) -> dict[str, torch.Tensor]:
+    """Commands of a period of the ramp, which is computed on the host; later episodes of a world have none."""
+    sensors, commands = _on_host(now.sensors), _on_host(now.commands)
+    device = now.reward.device
+    return {name: torch.as_tensor(value, device=device) for name, value in policy(sensors, commands).items()}
+
+
+def _on_host(fields: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    return {name: value.cpu().numpy() for name, value in fields.items()}

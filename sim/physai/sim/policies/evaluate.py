@@ -8,37 +8,17 @@ import numpy as np
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.contract_diff import require_same
-from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.stats.statistics import clopper_pearson
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Bools, DivergedEpisode, Environment
 from physai.sim.envs.rng import Seeds, episode_seeds
 from physai.sim.envs.step_result import StepResult
+from physai.sim.policies.policy_protocol import Policy as Policy
+from physai.sim.policies.ramped import ramped
 from physai.sim.tasks.task import Task
 
 EVALUATION_SEED = 0x5EED_0E7A1
 """Evaluation episodes share no seed with training."""
-
-
-class Policy(Protocol):
-    """Maps sensor fields and commands to joint commands, and keeps its own recurrent state."""
-
-    @property
-    def contract(self) -> PolicyContract:
-        """The contract it was trained for."""
-        ...
-
-    def reset(self, num_worlds: int) -> None:
-        """Clears the state and sets the number of worlds."""
-        ...
-
-    def reset_worlds(self, mask: Bools) -> None:
-        """Clears the state of the masked worlds, shape (num_worlds,)."""
-        ...
-
-    def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Joint commands of one control period by output name, shape (num_worlds, joints of the term)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -175,6 +155,7 @@ def play_worlds(
         seeds: of each robot's episodes, shape (num_worlds,).
         progress: called with the fraction of the time played, in (0, 1].
     """
+    policies = {name: ramped(policy) for name, policy in policies.items()}
     now = worlds.reset(seeds)
     for policy in policies.values():
         policy.reset(worlds.num_worlds)

@@ -9,6 +9,7 @@ import numpy as np
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.header import STATE_PREFIX
 from physai.sdk.safety import Guard, GuardResult, Reason
+from physai.sdk.safety.start import StartGate
 from physai.sim.engines.protocol import Array, CapacityError
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds, Stream, uniform
@@ -83,7 +84,7 @@ def _play(
     count, steps = env.num_worlds, round(task.episode_length_s / env.step_dt)
     tally = EpisodeTally(task.contract, count)
     visits = GraphInputs(policy, batch.visits, count, steps)
-    guard = Guard(task.contract, count)
+    guard, gate, begins = Guard(task.contract, count), StartGate(task.contract, count), np.ones(count, bool)
     overruns = Overruns(worlds.seeds, batch.condition.late_periods)
     early_step = round(batch.early_s / env.step_dt) if batch.early_s > 0.0 else -1
     now = env.reset(worlds.seeds)
@@ -95,16 +96,17 @@ def _play(
         if step % max(1, steps // HELD_SAMPLES) == 0:
             tally.note_held(worlds.task.success.condition(env.view))
         late = overruns.at(step)
-        guarded = decide(guard, policy, now, worlds, step, late)
+        guarded = decide(guard, policy, now, worlds, step, late, gate=gate, begins=begins)
         qpos, qvel = env.view.qpos.copy(), env.view.qvel.copy()
         after = env.step(guarded.targets)
         tally.add(step, env, guarded, after, late)
         if observer is not None:
             observer(env, RolloutTick(step, now, qpos, qvel, guarded, after))
         now = after
-        if now.done.any():
-            policy.reset_worlds(now.done)
-            guard.reset(now.done)
+        begins = now.done
+        if begins.any():
+            policy.reset_worlds(begins)
+            guard.reset(begins)
         if not tally.running.any():
             break
     return tally.result(worlds, visits.inputs(), overruns.count)
@@ -129,9 +131,17 @@ class Sensed:
 
 
 def decide(
-    guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: EpisodeWorlds, step: int, late: Bools
+    guard: Guard,
+    policy: OnnxPolicy,
+    now: StepResult,
+    worlds: EpisodeWorlds,
+    step: int,
+    late: Bools,
+    *,
+    gate: StartGate,
+    begins: Bools,
 ) -> GuardResult:
-    """Run policy and guard for one control period of simulated worlds."""
+    """Run policy and guard for one control period of simulated worlds; `begins` are those in their first one."""
     # The guard gets the policy's joint sensors; the true state stands in for those the policy does not use.
     view, age_s = worlds.env.view, worlds.sensor_age_s
     sensed = Sensed(
@@ -142,24 +152,36 @@ def decide(
         sensors=now.sensors,
         commands=now.commands,
     )
-    return decide_on(guard, policy, sensed, late)
+    if begins.any():
+        gate.begin(gate.at_rest(sensed.joint_pos), begins)
+    return decide_on(guard, policy, sensed, late, gate)
 
 
-def decide_on(guard: Guard, policy: OnnxPolicy, sensed: Sensed, late: Bools) -> GuardResult:
+def decide_on(
+    guard: Guard, policy: OnnxPolicy, sensed: Sensed, late: Bools, gate: StartGate | None = None
+) -> GuardResult:
     """Run policy and guard for one control period, bit for bit like the robot's runtime."""
     with np.errstate(all="ignore"):
         guard.observe(
             stamp_s=sensed.stamp_s, joint_pos=sensed.joint_pos, joint_vel=sensed.joint_vel, sensors=sensed.sensors
         )
         asks = guard.asks
-        targets = policy(sensed.sensors, sensed.commands)
+        targets: Mapping[str, Array] = policy(sensed.sensors, sensed.commands)
+        started = gate if gate is not None and gate.ramps else None
+        if started is not None:
+            targets = started.blend(targets)
         guarded = guard.decide(age_s=sensed.age_s, targets=targets, deadline_missed=late)
         guard.commit()
-    if guarded.intervened.any():
-        # Where the runtime would not have run the policy, its state must not advance. Where the guard replaced the
-        # command, the policy's memory holds what was sent.
-        policy.undo(~asks | ((guarded.reasons & _STALE) != 0))
-        policy.remember(guard.sent, guard.steps, guarded.intervened)
+    if started is not None or guarded.intervened.any():
+        # Where the runtime would not have run the policy, its state must not advance. Where the robot got other
+        # commands than the policy's, its memory holds what was sent.
+        unasked = ~asks | ((guarded.reasons & _STALE) != 0)
+        policy.undo(unasked)
+        replaced = guarded.intervened
+        if started is not None:
+            started.undo(unasked)
+            replaced = replaced | started.ramping
+        policy.remember(guard.sent, guard.steps, replaced)
     return guarded
 
 

@@ -24,6 +24,7 @@ from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Stage
 from physai.sim.envs.delay import SensorPipeline, actuator_columns, draw_lags
 from physai.sim.envs.rng import Stream, episode_seeds, uniform
+from physai.sim.envs.start_states import start_states
 from physai.sim.robots.spec import home_controls
 from physai.sim.tasks.task import Task, WorldView
 from physai.twin.model.conditions import Condition, task_under
@@ -113,6 +114,7 @@ class RobotTwin:
         """How many of the `judged` commands (or episodes) ended with the goal met."""
         self.judged = 0
         self._seed, self._episode = seed, 0
+        self._start = start_states(self._task, at_rest=True)
         self._begin()
 
     def _begin(self) -> None:
@@ -120,7 +122,8 @@ class RobotTwin:
         seeds = episode_seeds(self._seed, np.zeros(1, np.int64), np.full(1, self._episode))
         self._episode += 1
         self._seeds = seeds
-        qpos, qvel = self._task.reset(uniform(seeds, Stream.STATE, self._task.reset_draws))
+        start, count = self._start
+        qpos, qvel = start(uniform(seeds, Stream.STATE, count))
         self._engine.reset(_ONE, qpos, qvel)
         self._sensors.reset(_ONE, seeds)
         age, delay = (one.at(self._control_dt) for one in (self._task.sensor_delay, self._task.action_delay))

@@ -68,13 +68,29 @@ class Standing:
     def tell(self, word: str) -> str:
         return str(tell(health_path(self.root).with_name(CONTROL_FILE), word, timeout_s=PATIENCE_S))
 
+    def end(self) -> None:
+        self.runtime.commands.put(Command.SHUTDOWN)
+        self.thread.join()
+
 
 @pytest.fixture
 def standing(folder: Path) -> Iterator[Standing]:
     made = Standing(folder)
     yield made
-    made.runtime.commands.put(Command.SHUTDOWN)
-    made.thread.join()
+    made.end()
+
+
+def started(folder: Path) -> list[float] | None:
+    """Knee targets of a start; None if a period was late, for which the guard holds on a busy machine."""
+    standing = Standing(folder)
+    try:
+        standing.robot.knee = INSIDE
+        until(lambda: len(standing.robot.log) > 90, said=lambda: standing.said)
+        status = standing.runtime.status()
+        sound = status["guard"] == "RUN" and not (status["missed"] or status["skipped"])
+        return standing.robot.log[:] if sound else None
+    finally:
+        standing.end()
 
 
 def test_outside_it_waits_and_names_the_joint_and_both_values(standing: Standing) -> None:
@@ -83,12 +99,10 @@ def test_outside_it_waits_and_names_the_joint_and_both_values(standing: Standing
     assert standing.robot.sent == 0
 
 
-def test_once_inside_its_commands_grow_out_of_the_pose(standing: Standing) -> None:
-    standing.robot.knee = INSIDE
-    until(standing.runs, said=lambda: standing.said)
-    until(lambda: len(standing.robot.log) > 60, said=lambda: standing.said)
-    sent = np.array(standing.robot.log)
-    # The untrained policy asks for 0 at once; the ramp takes 20 periods of 20 ms, some of them late on a busy machine.
+def test_once_inside_its_commands_grow_out_of_the_pose(folder: Path) -> None:
+    runs = (started(folder / str(attempt)) for attempt in range(20))
+    sent = np.array(next(run for run in runs if run is not None))
+    # The untrained policy asks for 0 at once; the ramp takes 20 periods of 20 ms.
     begun = int(np.flatnonzero(np.abs(sent - INSIDE) > 1e-9)[0])
     given = sent[begun - 1 : begun + 30]
     assert (np.diff(given) <= 1e-9).all()

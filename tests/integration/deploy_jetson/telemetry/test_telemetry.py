@@ -27,8 +27,9 @@ from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.telemetry import metrics_server
-from physai.deploy_jetson.telemetry.flight.file import FlightFolder
+from physai.deploy_jetson.telemetry.flight.file import FlightFolder, is_scheduled
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
+from physai.deploy_jetson.telemetry.flight.segment_schedule import SegmentLedger, SegmentSchedule
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
 from physai.deploy_jetson.telemetry.run_telemetry import RunTelemetry, make_telemetry
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
@@ -37,6 +38,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.cli.parsing.parser import Parser
 from physai.sdk.evidence.latency import load_evidence, save_evidence
+from physai.sdk.evidence.requirements import Requirements, SegmentRules
 
 SLOWER = 20.0
 
@@ -361,3 +363,34 @@ def test_a_page_cannot_steer_the_terminal() -> None:
     status = {"lifecycle": "active", "guard": "HOLD", "why": "\x1b[2J", "version": 1, "slot": "a", "rate_hz": 100.0}
     assert "\x1b" not in top.page(status, 99.6) + top.line(status)
     assert "100 of 100 Hz" in top.page(status, 99.6)
+
+
+LONG = SegmentRules(per_hour=3.0, seconds=600.0)
+"""A segment that is longer than a test."""
+
+
+def test_the_settings_of_a_robot_demand_segments(root: Path, folder: Path) -> None:
+    (root / "settings.json").write_bytes(Requirements(segments=LONG).encode())
+    recordings = folder / "recordings"
+    recordings.mkdir()
+    seed = bytes(32)
+    SegmentLedger(seed=seed.hex(), driven_s=SegmentSchedule(seed, LONG).window(3).start_s).save(recordings)
+    with Meanwhile(root, flight(recordings)) as run:
+        run.wait_for(lambda: run.status()["recorder"]["segments"])
+        assert run.status()["recorder"]["segments"] == {"written": 0, "lost": 0, "lost_ticks": 0, "last": ""}
+        assert "segments: 0 written, 0 and 0 ticks lost, last none" in top.page(run.status(), None)
+    path = next(path for path in FlightFolder(recordings).recordings() if is_scheduled(path.name))
+    with path.open("rb") as file:
+        (record,) = make_reader(file).iter_metadata()
+    found = record.metadata
+    assert (found["segment"], found["version"], found["ended"]) == ("scheduled", "1", "the run ended")
+    assert (found["interval"], found["robot"], len(found["bundle_sha256"])) == ("3", "pendulum", 64)
+    assert int(found["ticks"]) >= 4
+
+
+def test_without_a_flight_recorder_segments_are_demanded_in_vain(root: Path) -> None:
+    (root / "settings.json").write_bytes(Requirements(segments=LONG).encode())
+    with Meanwhile(root, TelemetryOptions()) as run:
+        pass
+    warning = "warning: no scheduled segments, which the robot's settings demand: there is no flight recorder"
+    assert warning in run.said

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fixtures.sample import sample_contract
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table, wants_colour
@@ -337,6 +338,11 @@ class TestContract:
             "Joint passive: no velocity_limit, so no measured speed counts as too fast.",
         ):
             assert expected in lines
+
+    def test_show_the_age_of_the_word(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        save_contract(sample_contract(safety={"status_max_age_s": 3600.0}), tmp_path / "contract.json")
+        assert main(["contract", "show", str(tmp_path)]) == 0
+        assert "  runs with a validator's word that is at most 3600 s old\n" in capsys.readouterr().out
 
     def test_show_as_json(self, capsys: pytest.CaptureFixture[str], file: Path, full_contract: PolicyContract) -> None:
         assert main(["contract", "show", "--json", str(file)]) == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.fault_injection.arm_policies import EASED, arm_policy
 from tests.harness.fixtures.sample import sample_contract, sample_policy
 
 from physai.deploy_jetson.inference.onnx import OnnxEngine
@@ -20,6 +21,7 @@ from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.policy.header import POLICY_FILE
+from physai.sdk.signing.status.status_document import NarrowedCommand
 from physai.sdk.transport.protocol import Array, Sample, TransportError, empty_sample
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
@@ -223,3 +225,63 @@ def test_the_contracts_own_robot_fits() -> None:
 def test_another_robot_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractMismatchError, match=message):
         check_robot(sample_contract(), robot(**changes))
+
+
+def eased() -> tuple[Sample, BoundPolicy, SensorInput]:
+    """Its goal changes by at most 1.0, 0.8 and 0.25 per second, and is zero where its norm is below 0.6."""
+    _, sample, policy, senses = made(arm_policy(EASED))
+    return sample, policy, senses
+
+
+def shown(sample: Sample, policy: BoundPolicy, senses: SensorInput, goal: list[float]) -> list[float]:
+    """What the policy sees in the next period."""
+    sample.fields["goal"][:] = goal
+    trouble = senses.read()
+    assert not trouble & ~int(RuntimeFault.COMMAND_CUT)
+    senses.shape_commands(trouble)
+    return policy.inputs.named["goal"][0].tolist()
+
+
+def test_a_command_grows_no_faster_than_its_slew_and_begins_at_zero_at_each_start() -> None:
+    sample, policy, senses = eased()
+    assert shown(sample, policy, senses, [9.0, -1.0, 0.5]) == pytest.approx([0.02, -0.016, 0.005], abs=1e-6)
+    assert shown(sample, policy, senses, [9.0, -1.0, 0.5]) == pytest.approx([0.04, -0.032, 0.01], abs=1e-6)
+    senses.rest_commands()
+    assert shown(sample, policy, senses, [9.0, -1.0, 0.5]) == pytest.approx([0.02, -0.016, 0.005], abs=1e-6)
+
+
+def test_a_command_below_its_gate_counts_as_zero() -> None:
+    sample, policy, senses = eased()
+    assert shown(sample, policy, senses, [0.4, 0.4, 0.0]) == [0.0, 0.0, 0.0]
+
+
+def test_a_policy_that_runs_along_continues_with_the_command_of_the_robot() -> None:
+    sample, policy, senses = eased()
+    senses.resume_commands()
+    assert shown(sample, policy, senses, [1.0, -1.0, 0.5]) == pytest.approx([1.0, -1.0, 0.5])
+    assert shown(sample, policy, senses, [0.0, -1.0, 0.5]) == pytest.approx([0.98, -1.0, 0.5])
+
+
+def test_another_policy_of_the_same_contract_sees_the_command_go_on() -> None:
+    sample, policy, senses = eased()
+    shown(sample, policy, senses, [1.0, -1.0, 0.5])
+    other = BoundPolicy.engine(OnnxEngine(arm_policy(EASED, seed=1), source="policy.onnx"))
+    senses.bind(other.inputs)
+    assert shown(sample, other, senses, [1.0, -1.0, 0.5]) == pytest.approx([0.04, -0.032, 0.01], abs=1e-6)
+
+
+def test_a_narrowed_range_holds_at_once_for_a_command_with_a_slew() -> None:
+    sample, policy, senses = eased()
+    senses.resume_commands()
+    shown(sample, policy, senses, [1.0, -1.0, 0.5])
+    senses.narrow([("goal", NarrowedCommand(lower=(-0.2, -0.2, -0.2), upper=(0.2, 0.2, 0.2)))])
+    found = shown(sample, policy, senses, [1.0, -1.0, 0.5])
+    assert found == pytest.approx([0.2, -0.2, 0.2])
+
+
+def test_a_sample_that_is_not_valid_leaves_the_command_where_it_was() -> None:
+    sample, policy, senses = eased()
+    shown(sample, policy, senses, [1.0, -1.0, 0.5])
+    sample.fields["goal"][0] = math.nan
+    senses.shape_commands(senses.read())
+    assert shown(sample, policy, senses, [1.0, -1.0, 0.5]) == pytest.approx([0.04, -0.032, 0.01], abs=1e-6)

@@ -154,15 +154,45 @@ def test_without_a_ramp_the_policy_commands_at_once() -> None:
     assert not gate.ramps
 
 
+def test_robots_start_one_by_one_and_each_has_a_ramp_of_its_own() -> None:
+    gate = StartGate(contract({"ramp_s": 2 * DT}), 2)
+    policy = {"joint_pos_target": np.array([[1.0, 0.0], [1.0, 0.0]], np.float32)}
+    assert not gate.ramps
+    gate.begin(gate.at_rest(np.array([[0.0, 0.5], [9.0, 9.0]])), np.array([True, False]))
+    assert gate.ramping.tolist() == [True, False]
+    assert gate.blend(policy)["joint_pos_target"].tolist() == [[0.5, 0.25], [1.0, 0.0]]
+    gate.begin(gate.at_rest(np.array([[9.0, 9.0], [0.5, 0.0]])), np.array([False, True]))
+    assert gate.blend(policy)["joint_pos_target"].tolist() == [[1.0, 0.0], [0.75, 0.0]]
+    assert gate.ramping.tolist() == [False, True]
+    assert gate.blend(policy)["joint_pos_target"].tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert not gate.ramps
+
+
+def test_a_period_in_which_the_policy_was_not_asked_is_none_of_the_ramp() -> None:
+    gate = StartGate(contract({"ramp_s": 2 * DT}), 2)
+    policy = {"joint_pos_target": np.ones((2, 2), np.float32)}
+    gate.begin(gate.at_rest(np.zeros((2, 2))))
+    gate.blend(policy)
+    gate.undo(np.array([True, False]))
+    assert gate.blend(policy)["joint_pos_target"].tolist() == [[0.5, 0.5], [1.0, 1.0]]
+    assert gate.ramping.tolist() == [True, False]
+
+
+def test_a_policy_may_start_away_from_the_default_pose() -> None:
+    """As one does that follows a motion from its first frame; the default is 0.1."""
+    assert "joints" in contract({"joints": [{**KNEE, "lower": 0.2}]}).model_dump()["safety"]["start"]
+
+
 @pytest.mark.parametrize(
     ("start", "imu", "text"),
     [
         ({"joints": [{**KNEE, "joint": "ankle"}]}, True, "joints[ankle]: no joint named 'ankle'"),
         (
-            {"joints": [{**KNEE, "lower": 0.2}]},
+            {"joints": [{**KNEE, "lower": 1.1, "upper": 1.2}]},
             True,
-            "joints[knee]: the robot's default_pos 0.1 lies outside [0.2,",
+            "joints[knee]: [1.1, 1.2] lies outside the robot's range [-1.0, 1.0], so that it could never start",
         ),
+        ({"joints": [{**KNEE, "lower": -1.5, "upper": -1.1}]}, True, "[-1.5, -1.1] lies outside the robot's range"),
         ({"joints": [{**KNEE, "upper": -0.3}]}, True, "start of joint knee: lower -0.2 is not below upper -0.3"),
         ({"joints": [KNEE, KNEE]}, True, "start of joint"),
         ({"tilt": 0.3}, False, "tilt: needs the sensor 'imu_quat'"),

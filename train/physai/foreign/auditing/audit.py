@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from physai.foreign.auditing.findings import PolicyAudit
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.parameters.option import Option
-
-if TYPE_CHECKING:
-    from physai.sdk.contract.policy_contract import PolicyContract
 
 
 def audit(
@@ -32,34 +29,19 @@ def audit(
         names: names in the log by ours, where they differ, such as observation=obs.
 
     Raises:
-        ForeignPolicyError: the log cannot be read, or lacks what is compared, or the policy follows a motion.
+        ForeignPolicyError: the log cannot be read, or lacks what is compared.
         PhysaiError: the policy cannot be read.
     """
+    from physai.foreign.auditing.audited_policy import audited_policy
     from physai.foreign.auditing.compared import compared
     from physai.foreign.auditing.deployment_log import read_deployment_log
 
-    contract = _contract(Path(policy))
-    if contract.task == "track":
-        raise ForeignPolicyError(
-            f"{policy}: follows a motion, which its graph looks up; logs of such policies cannot be compared yet"
-        )
+    audited = audited_policy(Path(policy))
     path = Path(log).expanduser()
-    read = read_deployment_log(path, contract, names or {})
-    findings = tuple(compared(contract, read))
+    read = read_deployment_log(path, audited.contract, names or {}, observation=audited.observation_size)
+    findings = tuple(compared(audited, read))
     if all(finding.outcome == "absent" for finding in findings):
         raise ForeignPolicyError(
             f"{path}: nothing can be compared: the log has neither an observation nor an action with its target"
         )
-    return PolicyAudit(log=path, fingerprint=contract.fingerprint, rows=read.rows, findings=findings)
-
-
-def _contract(policy: Path) -> PolicyContract:
-    from physai.sdk.contract.io import load_contract
-    from physai.sim.policies.resolve import find_policy
-
-    if policy.suffix == ".json":
-        return load_contract(policy)
-    contract = load_contract(find_policy(policy))
-    if len(contract.action.terms) != 1:
-        raise ForeignPolicyError(f"{policy}: commands positions and efforts, of which the audit knows one kind alone")
-    return contract
+    return PolicyAudit(log=path, fingerprint=audited.contract.fingerprint, rows=read.rows, findings=findings)

@@ -5,12 +5,20 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from physai.foreign.auditing.deployment_log import DeploymentLog, Floats
+from physai.foreign.auditing.audited_policy import AuditedPolicy
+from physai.foreign.auditing.deployment_log import MIN_ROWS, DeploymentLog, Floats
 from physai.foreign.auditing.findings import AuditFinding
-from physai.foreign.auditing.hypotheses import EXCITED, agrees, explain, spread
+from physai.foreign.auditing.followed import JOINTS, ORIENTATION, follow, rotations
+from physai.foreign.auditing.histories import first_fill, longest, newest_elsewhere, other_layout
+from physai.foreign.auditing.hypotheses import EXCITED, agrees, compare_block, explain, spread
 from physai.foreign.auditing.rebuilt import rebuilt
+from physai.foreign.errors import ForeignPolicyError
+from physai.sdk.contract.interface import CLOCK_PREFIX
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import ActionTerm, ObservationTerm
+
+_HIDDEN = "hidden"
+"""Memory of a network: of one that follows a motion, the number of the period and the heading at the start."""
 
 PERIOD_SHARE = 0.02
 """Greatest difference of the period, as a share."""
@@ -18,77 +26,98 @@ GAIN_SHARE = 0.1
 """Greatest difference of a gain, as a share."""
 
 
-def compared(contract: PolicyContract, log: DeploymentLog) -> Iterator[AuditFinding]:
+def compared(policy: AuditedPolicy, log: DeploymentLog) -> Iterator[AuditFinding]:
     """Yield a finding for each term of the observation, the targets, the gains and the period."""
-    observation = log.get("observation")
+    observation, contract = log.get("observation"), policy.contract
     if observation is None:
         yield AuditFinding(part="observation", outcome="absent", text="the log has no observation")
     else:
-        yield from _terms(contract, log, observation)
+        yield from _observed(policy, log, observation)
     yield _targets(contract, log)
     yield from _gains(contract, log)
     yield _period(contract, log)
 
 
-def _terms(contract: PolicyContract, log: DeploymentLog, observation: Floats) -> Iterator[AuditFinding]:
+def _observed(policy: AuditedPolicy, log: DeploymentLog, observation: Floats) -> Iterator[AuditFinding]:
+    # The motion stays in its second period, from which the robot's orientation is found.
+    expected = rebuilt(policy, log, None if policy.motion is None else {_HIDDEN: [1.0, 0.0]})
     # A log may begin in the middle: what was before its first rows is not known.
-    skip = max(term.history for term in contract.observation.terms)
-    expected, observation = rebuilt(contract, log)[skip:], observation[skip:]
-    if contract.observation.layout == "time":
-        # Blocks of a term are apart; the whole is compared.
-        yield _block("observation", expected, observation, [str(n) for n in range(expected.shape[1])], {})
+    skip = longest(policy)
+    if log.rows < (least := skip + MIN_ROWS - 1):
+        raise ForeignPolicyError(
+            f"the log has {log.rows} rows, at least {least} are needed for histories of {skip} samples"
+        )
+    if text := other_layout(policy, expected[skip:], observation[skip:]):
+        yield AuditFinding(part="observation", outcome="differs", text=text)
         return
-    blocks = {name: expected[:, part] for name, part in contract.observation_slices.items()}
-    for term in contract.observation.terms:
-        logged = observation[:, contract.observation_slices[term.name]]
+    right: list[str] = []
+    for finding in _terms(policy, log, expected[skip:], observation[skip:]):
+        if finding.outcome in ("agrees", "undetermined"):
+            right.append(finding.part)
+        yield finding
+    if (fill := first_fill(policy, expected, observation, right)) is not None:
+        yield fill
+    if policy.motion is not None:
+        logged = {
+            name: observation[:, policy.columns[name]] for name in (JOINTS, ORIENTATION) if name in policy.columns
+        }
+        turned = expected[:, policy.columns[ORIENTATION]] if ORIENTATION in logged else None
+        default = np.array(policy.contract.action.terms[0].offset)
+        yield from follow(policy.motion, log, logged, turned, default, starts=_starts(policy, observation))
+
+
+def _starts(policy: AuditedPolicy, observation: Floats) -> bool:
+    """Whether the log begins with the policy: the last action is 0 in the first row alone."""
+    for term in policy.contract.observation.terms:
+        if term.kind == "previous_action":
+            last = np.abs((observation[:2, policy.columns[term.name]] / (term.scale or 1.0)) + term.offset).max(axis=1)
+            return bool(last[0] < 1e-6 < last[1])
+    return False
+
+
+def _terms(policy: AuditedPolicy, log: DeploymentLog, expected: Floats, observation: Floats) -> Iterator[AuditFinding]:
+    contract, skip = policy.contract, log.rows - len(expected)
+    terms = [term for term in contract.observation.terms if term.name in policy.columns]
+    blocks = {term.name: expected[:, policy.columns[term.name]] for term in terms}
+    for term in terms:
+        logged = observation[:, policy.columns[term.name]]
         if term.kind == "previous_action" and log.get("action") is None:
             yield AuditFinding(part=term.name, outcome="absent", text="the log has no action, of which it is made")
             continue
-        names = _columns(term, contract, blocks[term.name].shape[1])
-        finding = _block(term.name, blocks[term.name], logged, names, _readings(term, contract, log, skip))
+        block = blocks[term.name]
+        others = _readings(term, contract, log, skip)
+        if term.history > 1:
+            word = "first" if contract.observation.newest == "last" else "last"
+            others[f"the newest sample {word}"] = lambda term=term, block=block: newest_elsewhere(
+                policy, term.name, block
+            )
+        finding = compare_block(term.name, block, logged, _columns(term, contract, block.shape[1]), others)
+        if finding.outcome == "undetermined" and term.kind == "constant":
+            finding = AuditFinding(part=term.name, outcome="agrees", text="", greatest=finding.greatest)
         if finding.outcome == "differs" and not finding.text:
             finding = _elsewhere(finding, blocks, logged)
-        if finding.outcome == "differs" and term.clock is not None and _other_phase(contract, log, term, skip, logged):
+        if finding.outcome == "differs" and term.clock is not None and _other_phase(policy, log, term, skip, logged):
             finding = AuditFinding(part=term.name, outcome="agrees", text="from another phase at the beginning")
         yield finding
 
 
-def _other_phase(
-    contract: PolicyContract, log: DeploymentLog, term: ObservationTerm, skip: int, logged: Floats
-) -> bool:
+def _other_phase(policy: AuditedPolicy, log: DeploymentLog, term: ObservationTerm, skip: int, logged: Floats) -> bool:
     """Whether a clock is right but for its angle before the log."""
     if term.clock is None:
         return False
-    first = float(np.clip(logged[0, 0] / term.scale + term.offset, -1.0, 1.0))
+    # The newest sample's first leg.
+    column = 0 if policy.contract.observation.newest == "first" else -len(term.clock.phases)
+    first = float(np.clip(logged[0, column] / term.scale + term.offset, -1.0, 1.0))
     angle = math.asin(first) if term.clock.wave == "sin" else math.acos(first)
     angles = (angle, math.pi - angle) if term.clock.wave == "sin" else (angle, -angle)
-    turn, part = 2.0 * math.pi, contract.observation_slices[term.name]
-    step = turn * contract.timing.control_dt / term.clock.period_s
+    turn = 2.0 * math.pi
+    step = turn * policy.contract.timing.control_dt / term.clock.period_s
     for one in angles:
         start = (one - term.clock.phases[0] - (skip + 1) * step) % turn
-        if agrees(rebuilt(contract, log, {term.name: start})[skip:, part], logged):
+        made = rebuilt(policy, log, {CLOCK_PREFIX + term.name: [start]})
+        if agrees(made[skip:, policy.columns[term.name]], logged):
             return True
     return False
-
-
-def _block(
-    part: str, expected: Floats, logged: Floats, names: list[str], others: dict[str, Callable[[], Floats | None]]
-) -> AuditFinding:
-    greatest = float(np.abs(expected - logged).max())
-    if agrees(expected, logged):
-        still = [name for name, column in zip(names, logged.T, strict=True) if column.std() < EXCITED]
-        if len(still) == len(names):
-            text = (
-                f"does not move in this log, so that its order, scale and sign are not tested: {', '.join(still[:4])}"
-            )
-            return AuditFinding(part=part, outcome="undetermined", text=text, greatest=greatest)
-        return AuditFinding(part=part, outcome="agrees", text="", greatest=greatest)
-    text = explain(expected, logged, names=names, others=others)
-    if not text and spread(logged) < EXCITED:
-        text = f"constant at {', '.join(f'{value:.3g}' for value in logged[0][:4])}, expected something that moves"
-        if spread(expected) < EXCITED:
-            text = f"is {logged[0][:3].round(4).tolist()} throughout, expected {expected[0][:3].round(4).tolist()}"
-    return AuditFinding(part=part, outcome="differs", text=text, greatest=greatest)
 
 
 def _elsewhere(finding: AuditFinding, blocks: dict[str, Floats], logged: Floats) -> AuditFinding:
@@ -152,18 +181,8 @@ def _last_actions(
     }
 
 
-def _rotation(quat: Floats) -> Floats:
-    w, x, y, z = (quat / np.linalg.norm(quat, axis=1, keepdims=True)).T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.array(rows).transpose(2, 0, 1)
-
-
 def _turned(quat: Floats, vector: Floats, *, inverse: bool) -> Floats:
-    matrix = _rotation(quat)
+    matrix = rotations(quat)
     return np.einsum("nji,nj->ni" if inverse else "nij,nj->ni", matrix, vector)
 
 
@@ -181,7 +200,7 @@ def _targets(contract: PolicyContract, log: DeploymentLog) -> AuditFinding:
     wanted = offset + scale * limited
     bounded = np.clip(wanted, term.lower, term.upper)
     if agrees(wanted, target) or agrees(bounded, target):
-        return _block("target", wanted if agrees(wanted, target) else bounded, target, list(term.joints), {})
+        return compare_block("target", wanted if agrees(wanted, target) else bounded, target, list(term.joints), {})
     # Of the part that the action makes, factors are those of the scale; beyond the joints' ranges it may be clipped.
     text = next((found for made in (bounded, wanted) if (found := _explained(made, target, term))), "")
     greatest = float(np.abs(wanted - target).max())

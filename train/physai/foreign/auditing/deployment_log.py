@@ -23,8 +23,6 @@ MAX_BYTES = 256 << 20
 MIN_ROWS = 20
 QUATERNION_SHARE = 0.05
 """Greatest difference of a quaternion's length from 1."""
-NAMES = ("time", "observation", "action", "target", "joint_pos", "joint_vel", "joint_effort")
-"""Arrays that a log may have besides the sensors and commands of the contract."""
 MAX_ROWS = 100_000
 _NUMBERED = re.compile(r"^(.+?)[_.\[](\d{1,5})\]?$")
 
@@ -45,7 +43,9 @@ class DeploymentLog:
         return self.arrays.get(name)
 
 
-def read_deployment_log(path: Path, contract: PolicyContract, names: Mapping[str, str]) -> DeploymentLog:
+def read_deployment_log(
+    path: Path, contract: PolicyContract, names: Mapping[str, str], *, observation: int
+) -> DeploymentLog:
     """Read a log.
 
     Args:
@@ -53,13 +53,14 @@ def read_deployment_log(path: Path, contract: PolicyContract, names: Mapping[str
             `JOINT_pos`, `JOINT_vel` and `JOINT_effort`.
         contract: names what is looked for, and the order of the joints.
         names: names in the log by the names here, where they differ.
+        observation: number of elements of the network's observation.
 
     Raises:
         ForeignPolicyError: the file cannot be read, an array has another width than the contract says, or what is
             needed is missing.
     """
     found = _npz(path) if path.suffix.lower() == ".npz" else _csv(path, contract)
-    widths = _widths(contract)
+    widths = _widths(contract, observation)
     for name, own in names.items():
         if name not in widths:
             raise unknown_name("part of a log", name, widths)
@@ -77,19 +78,19 @@ def read_deployment_log(path: Path, contract: PolicyContract, names: Mapping[str
         if value.ndim != 2 or value.shape[1] != width:
             raise ForeignPolicyError(f"{path}: {name} has the shape {value.shape}, expected (rows, {width})")
         arrays[name] = value
-    _require(path, arrays, contract)
+    _require(path, arrays)
     return DeploymentLog(arrays)
 
 
-def _widths(contract: PolicyContract) -> dict[str, int]:
+def _widths(contract: PolicyContract, observation: int) -> dict[str, int]:
     joints, action = len(contract.robot.joints), contract.action.size
-    own = {"time": 1, "observation": contract.observation_size, "action": action, "target": action}
+    own = {"time": 1, "index": 1, "observation": observation, "action": action, "target": action}
     own |= {"joint_pos": joints, "joint_vel": joints, "joint_effort": joints}
     fields = {field.name: field.size for field in (*contract.robot.sensors, *contract.command.fields)}
     return {**fields, **own}
 
 
-def _require(path: Path, arrays: Mapping[str, Floats], contract: PolicyContract) -> None:
+def _require(path: Path, arrays: Mapping[str, Floats]) -> None:
     if "observation" not in arrays and "target" not in arrays:
         raise ForeignPolicyError(f"{path}: has neither observation nor target, one of which is compared")
     lengths = {name: len(value) for name, value in arrays.items()}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from physai.foreign.auditing.deployment_log import Floats
+from physai.foreign.auditing.findings import AuditFinding
 
 LEFT = 3e-3
 """Greatest error of an explanation, in the spread of the logged block."""
@@ -62,6 +63,39 @@ def explain(
         for found in _simple(block, logged, names):
             return f"{text}, {found}" if text else found
     return ""
+
+
+def compare_block(
+    part: str,
+    expected: Floats,
+    logged: Floats,
+    names: Sequence[str],
+    others: Mapping[str, Callable[[], Floats | None]],
+) -> AuditFinding:
+    """Return the finding of a block; the text of one that differs is empty if nothing explains it.
+
+    Args:
+        part: name in the finding.
+        expected: see `explain`, as the rest.
+        logged: as logged.
+        names: of the columns.
+        others: further readings.
+    """
+    greatest = float(np.abs(expected - logged).max())
+    if agrees(expected, logged):
+        still = [name for name, column in zip(names, logged.T, strict=True) if column.std() < EXCITED]
+        if len(still) == len(names):
+            text = (
+                f"does not move in this log, so that its order, scale and sign are not tested: {', '.join(still[:4])}"
+            )
+            return AuditFinding(part=part, outcome="undetermined", text=text, greatest=greatest)
+        return AuditFinding(part=part, outcome="agrees", text="", greatest=greatest)
+    text = explain(expected, logged, names=names, others=others)
+    if not text and spread(logged) < EXCITED:
+        text = f"constant at {', '.join(f'{value:.3g}' for value in logged[0][:4])}, expected something that moves"
+        if spread(expected) < EXCITED:
+            text = f"is {logged[0][:3].round(4).tolist()} throughout, expected {expected[0][:3].round(4).tolist()}"
+    return AuditFinding(part=part, outcome="differs", text=text, greatest=greatest)
 
 
 def _simple(expected: Floats, logged: Floats, names: Sequence[str]) -> Iterator[str]:

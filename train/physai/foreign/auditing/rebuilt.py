@@ -1,19 +1,19 @@
-"""The observation that a contract's terms give for a log, computed by the graph that the policy runs with."""
+"""The observation that a policy's terms give for a log, computed by the graph that the policy runs with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from physai.foreign.auditing.audited_policy import AuditedPolicy
 from physai.foreign.auditing.deployment_log import DeploymentLog, Floats
 from physai.foreign.body import probe
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.base.formats.canonical import canonical_json
-from physai.sdk.contract.interface import CLOCK_PREFIX, PREVIOUS_ACTION, STARTED, graph_interface
+from physai.sdk.contract.interface import PREVIOUS_ACTION, STARTED, graph_interface
 from physai.sdk.contract.io import parse_contract
-from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.policy.header import STATE_PREFIX
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 from physai.train.onnx_export.spliced import observation_model
 
 
@@ -23,20 +23,22 @@ def _terms(document: bytes) -> bytes:
     return bytes(observation_model(parse_contract(document, source="the policy")).SerializeToString())
 
 
-def rebuilt(contract: PolicyContract, log: DeploymentLog, clocks: Mapping[str, float] | None = None) -> Floats:
+def rebuilt(policy: AuditedPolicy, log: DeploymentLog, memory: Mapping[str, Sequence[float]] | None = None) -> Floats:
     """Compute the observation of each row, shape (rows, observation_size), from the sensors of the log.
 
     The last action is that of the log's row before, and 0 in the first one.
 
     Args:
-        contract: of the policy.
+        policy: of the log.
         log: of its program.
-        clocks: angles of clocks before the first row by the names of their terms [rad]; 0 for others.
+        memory: of the graph before the first row, by name, where it is not 0; what the graph does not compute of it
+            stays.
 
     Raises:
         ForeignPolicyError: the log lacks a field that a term reads.
     """
-    session = probe.session(_terms(canonical_json(contract)))
+    contract = policy.contract
+    session = probe.session(policy.observing or _terms(canonical_json(contract)))
     interface = graph_interface(contract)
     fields = {name: log.get(name) for name in (*interface.sensors, *interface.commands)}
     missing = [name for name, value in fields.items() if value is None]
@@ -46,8 +48,8 @@ def rebuilt(contract: PolicyContract, log: DeploymentLog, clocks: Mapping[str, f
         )
     inputs: Any = {value.name: value.shape[1] for value in session.get_inputs()}
     state = {name: np.zeros((1, inputs[name]), np.float32) for name in inputs if str(name).startswith(STATE_PREFIX)}
-    for name, angle in (clocks or {}).items():
-        state[f"{STATE_PREFIX}{CLOCK_PREFIX}{name}"][...] = angle
+    for name, values in (memory or {}).items():
+        state[f"{STATE_PREFIX}{name}"][...] = values
     outputs = [str(value.name) for value in session.get_outputs()]
     action, limit = log.get("action"), contract.action.terms[0].output_limit
     rows: list[Any] = []
@@ -58,7 +60,7 @@ def rebuilt(contract: PolicyContract, log: DeploymentLog, clocks: Mapping[str, f
         found = dict(zip(outputs, probe.run(session, {**feed, **state}), strict=True))
         rows.append(found[outputs[0]][0])
         for name in state:
-            after = found.get(name.replace(STATE_PREFIX, "next.", 1))
+            after = found.get(name.replace(STATE_PREFIX, NEXT_PREFIX, 1))
             if after is not None:
                 state[name] = after
         if STATE_PREFIX + STARTED in state:

@@ -13,6 +13,7 @@ from physai.foreign.conversion.foreign_contract import foreign_contract
 from physai.foreign.conversion.import_page import PolicyImport, import_page
 from physai.foreign.conversion.parity import target_parity
 from physai.foreign.conversion.stages import policy_body
+from physai.foreign.conversion.start_envelope import with_start
 from physai.foreign.description import PolicyDescription
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.reading import PolicyReading
@@ -55,6 +56,7 @@ def assembled(
         does = WALKS if described.motion is None else FOLLOWS
         contract = foreign_contract(described, fitted, task=does)
         body, motion = policy_body(reading, described, contract, robot)
+        contract, described = with_start(contract, described, motion, reading)
         progress(0.2)
         preset = None if motion is None else Path(scratch) / MOTION_FILE
         if preset is not None and motion is not None:

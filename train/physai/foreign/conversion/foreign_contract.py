@@ -95,9 +95,17 @@ def _command(described: PolicyDescription) -> CommandSpec:
     if described.command is None:
         return CommandSpec()
     lower, upper = described.command
-    return CommandSpec(
-        fields=(CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=upper),)
+    field = CommandField(
+        name=COMMAND,
+        size=3,
+        unit="m/s, m/s, rad/s",
+        frame="b",
+        lower=lower,
+        upper=upper,
+        slew=described.command_slew,
+        gate=described.command_gate,
     )
+    return CommandSpec(fields=(field,))
 
 
 def _terms(described: PolicyDescription, robot: Robot) -> Iterator[ObservationTerm]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.readers.mjcf_joints import joint_order
-from physai.foreign.readers.values import NETWORKS, number, numbers, scaled
+from physai.foreign.readers.values import NETWORKS, begins_at_once, number, numbers, scaled
 from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.formats.yaml_file import read_yaml
 
@@ -24,6 +24,8 @@ MAX_FILES, MAX_KEYS = 64, 2000
 FIRST = 11
 """Number of the first joint that the policy commands (`policy.py`)."""
 STANDS_BELOW = 1e-5
+SLEW = 1.0
+"""Greatest change of each element of the command per second [m/s², rad/s²]."""
 PER_JOINT, OTHERS = 3, 11
 """Numbers of the observation: three for each joint, and gravity, angular velocity, command and clock."""
 VECTORS = {"default_pos": "common.default_qpos", "stiffness": "common.stiffness", "damping": "common.damping"}
@@ -67,6 +69,8 @@ def read(source: PolicySource) -> PolicyReading | None:
     training = root / "envs" / file.name
     if root is not home and training.is_file():
         _training(reading, where, values, training, root)
+    begins_at_once(reading, "prepares in prepare.default_qpos (deploy.py)")
+    reading.state("command_slew", [SLEW] * 3, "code: at most dt · decimation per control period (policy.py)")
     _unread(reading, where, values)
     return reading
 
@@ -224,10 +228,7 @@ def _gains(reading: PolicyReading, trained: Values, names: list[str], where: str
 def _unread(reading: PolicyReading, where: str, values: Values) -> None:
     known = {*AGREE, *VECTORS.values(), NETWORK, GAIT}
     reading.unread += [f"{where}: {key}" for key in sorted(set(values) - known)]
-    period = reading.values.get("control_dt", "a control period")
     reading.unread += [
-        f"code: the program moves each element of the command by at most {period} per control period (policy.py); here "
-        "the policy sees the whole command at once",
         "code: the program's clock runs on while the robot stands (policy.py); here it begins at 0 after that",
         "code: the program filters targets, 0.2 of the new one and 0.8 of the last one every common.dt (deploy.py); "
         "here the motors get the new one at once",

@@ -14,6 +14,7 @@ from typing import Any
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.readers.literals import calls
+from physai.foreign.readers.values import begins_at_once
 from physai.foreign.reading import PolicyReading, PolicySource
 
 CONFIG = Path("config") / "config_values"
@@ -73,6 +74,7 @@ def read(source: PolicySource) -> PolicyReading | None:
     _robot(reading, home, names, follows=follows)
     if follows and "experiment_config" in metadata:
         _trained_scale(reading, _json(metadata, "experiment_config", source.file), names)
+    begins_at_once(reading, "moves to the default pose, or to the motion's first one (base.py, wbt.py)")
     # Hardly a file has them; one that has must agree with the package.
     for name, key in ALSO.items():
         if metadata.get(key, "null") != "null":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.readers.values import number
+from physai.foreign.readers.values import WHEELS, begins_at_once, number
 from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.files import read_bounded
 from physai.sdk.base.formats.yaml_file import read_yaml
@@ -50,16 +50,15 @@ def read(source: PolicySource) -> PolicyReading | None:
     settings = _Settings(params, cast("dict[str, Any]", section))
     network, kind = _network(source.file, home)
     names = settings.names()
-    if any("wheel" in name.lower() for name in names):
-        raise ForeignPolicyError(
-            f"{params}: {next(n for n in names if 'wheel' in n.lower())} is a wheel, which the reader does not know"
-        )
+    if wheels := [name for name in names if "wheel" in name.lower()]:
+        raise ForeignPolicyError(f"{params}: {WHEELS.format(', '.join(wheels))}")
     order = _order(len(names), kind)
     reading = PolicyReading(family="limx", network=network, files={params})
     pairs = "; code: joints in pairs" if kind == "isaaclab" else ""
     reading.state("joints", [names[at] for at in order], f"{params.name}: joint_names{pairs}")
     _motors(reading, settings, [names[at] for at in order])
     _observation(reading, settings, kind)
+    begins_at_once(reading, "stands up within stand_mode.stand_duration")
     reading.unread += UNREAD
     return reading
 

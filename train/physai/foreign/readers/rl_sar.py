@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
-from physai.foreign.readers.values import NETWORKS, number, numbers, scaled, short
+from physai.foreign.readers.values import NETWORKS, WHEELS, begins_at_once, number, numbers, scaled, short
 from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.formats.yaml_file import read_yaml
 
@@ -58,19 +58,19 @@ def read(source: PolicySource) -> PolicyReading | None:
     if file is None or settings is None:
         return None
     reading = PolicyReading(family="rl_sar", network=_network(settings, source.file), files={file, settings.base_file})
-    wheels = settings.get("wheel_indices")
-    if wheels not in (None, []):
-        raise ForeignPolicyError(
-            f"{file}: wheel_indices {wheels}: the policy commands speeds of wheels, so far policies that command "
-            "positions of joints are imported"
-        )
     for name, key in FIELDS.items():
         if (value := settings.get(key)) is not None:
             reading.state(name, value, settings.source(key))
     count = _joints(reading, settings)
+    wheels = settings.get("wheel_indices")
+    if wheels not in (None, []):
+        joints = _list(reading.values.get("joints")) or []
+        names = [str(name) for index, name in enumerate(joints) if index in (_list(wheels) or [])]
+        raise ForeignPolicyError(f"{file}: wheel_indices {wheels}: {WHEELS.format(', '.join(names))}")
     _period(reading, settings)
     _output_limit(reading, settings, count)
     _observation(reading, settings, count)
+    begins_at_once(reading, "gets up within 2 to 3 s (RLFSMStateGetUp in fsm_*.hpp)")
     reading.unread += settings.unread()
     return reading
 

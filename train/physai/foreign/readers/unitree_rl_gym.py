@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.readers.mjcf_joints import joint_order
-from physai.foreign.readers.values import number, numbers, scaled, short
+from physai.foreign.readers.values import begins_at_once, begins_between, number, numbers, scaled, short
 from physai.foreign.reading import PolicyReading, PolicySource
 from physai.sdk.base.formats.yaml_file import read_yaml
 
@@ -30,6 +30,8 @@ PERIOD = 0.8
 """Period of the gait [s]."""
 PER_JOINT, OTHERS = 3, 11
 """Numbers of the observation: three for each joint, and angular velocity, gravity, command and clock."""
+TRAINED = (0.5, 1.5)
+"""Multiples of the default pose between which episodes began in training."""
 READ = {*KEYS, *SCALES, *COUNTS, "xml_path", "simulation_dt", "control_decimation", "control_dt", "max_cmd"}
 OTHER_JOINTS = "arm_waist_joint2motor_idx"
 
@@ -58,6 +60,14 @@ def read(source: PolicySource) -> PolicyReading | None:
         _robot(reading, values, where, root)
         reading.unread += _unread(values, where)
     _observation(reading, agreed)
+    begins_at_once(reading, "moves to default_angles within 2 s (deploy_real.py, move_to_default_pos)")
+    if isinstance(pose := reading.values.get("default_pos"), list):
+        pairs = [(least * at, most * at) for at in numbers(pose, "default_angles") for least, most in (TRAINED,)]
+        begins_between(reading, pairs, "code: 0.5 to 1.5 times default_angles (legged_robot.py, _reset_dofs)")
+    reading.unread.append(
+        "code: in training, commands of less than 0.2 m/s were 0 (legged_robot.py); the deployed program passes them "
+        "on, and `settings` command_gate=0.2 would not"
+    )
     return reading
 
 

@@ -1,4 +1,4 @@
-"""What a policy reads of a camera's image, as a part of its graph; see `physai.vision.pixels` for the same in numpy."""
+"""Images as a policy reads them, as a part of its graph; see `physai.vision.pixels` for the same in numpy."""
 
 import torch
 from torch import Tensor, nn

@@ -26,7 +26,7 @@ GREY_LEVELS = 255.0
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """What the network of a planning policy reads; n is the number of worlds."""
+    """Inputs of the network of a planning policy; n is the number of worlds."""
 
     observation: Tensor
     """Normalised observation terms, shape (n, size)."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,10 +10,11 @@ from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.io.policy_io import IoBuffer
 from physai.deploy_jetson.runtime.io.robot_check import degrees_hint
 from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
-from physai.deploy_jetson.ticks.reasons import RuntimeFault
+from physai.deploy_jetson.ticks.reasons import HARMLESS, RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
+from physai.sdk.policy.command_shaping import CommandShape, command_shapes, shaped_command
 from physai.sdk.signing.status.status_document import NarrowedCommand
 from physai.sdk.transport.protocol import Array, Sample, require_vectors
 
@@ -59,6 +61,10 @@ class SensorInput:
         }
         """Measured fields by name, shape (1, size) each."""
         self._narrowed: tuple[tuple[str, NarrowedCommand], ...] = ()
+        # Of each command field with a slew or a gate, its bounds and what the policy saw last.
+        self._own_shapes = command_shapes(contract.command.fields, contract.timing.control_dt)
+        self._seen = {name: np.zeros_like(shape.lower) for name, shape in self._own_shapes.items()}
+        self._follows = True
         self.bind(inputs)
 
     def bind(self, inputs: IoBuffer) -> None:
@@ -79,14 +85,42 @@ class SensorInput:
         """Cut commands to these ranges by field, too, within those of training; an empty sequence ends that."""
         self._narrowed, named = tuple(ranges), self._inputs.named
         cuts: list[tuple[Floats, Floats, Floats]] = []
+        shapes: list[tuple[Floats, Floats, CommandShape]] = []
         for field in self._contract.command.fields:
             if field.name in named:
                 own = [one for name, one in self._narrowed if name == field.name]
                 lower = np.max([field.lower, *(one.lower for one in own)], axis=0)
                 upper = np.min([field.upper, *(one.upper for one in own)], axis=0)
-                cuts.append((named[field.name][0], lower.astype(np.float32), upper.astype(np.float32)))
+                row, least, most = named[field.name][0], lower.astype(np.float32), upper.astype(np.float32)
+                cuts.append((row, least, most))
+                if field.shaped:
+                    shape = replace(self._own_shapes[field.name], lower=least, upper=most)
+                    shapes.append((row, self._seen[field.name], shape))
         # Each command field, with its range in training or a narrower one.
-        self._cuts = cuts
+        self._cuts, self._shapes = cuts, shapes
+
+    def rest_commands(self) -> None:
+        """Let the commands that the policy sees begin at zero."""
+        for seen in self._seen.values():
+            seen[:] = 0.0
+        self._follows = True
+
+    def resume_commands(self) -> None:
+        """Let them begin at those of the next sample: the policy that ran before has seen these for a while."""
+        self._follows = False
+
+    def shape_commands(self, trouble: int) -> None:
+        """Write the commands that the policy sees over those of the last sample; once per control period.
+
+        Args:
+            trouble: of `read`; a sample that is not valid changes nothing.
+        """
+        if trouble & ~HARMLESS:
+            return
+        for row, seen, shape in self._shapes:
+            seen[:] = shaped_command(row, seen if self._follows else row, shape)
+            row[:] = seen
+        self._follows = True
 
     def read(self) -> int:
         """Copy the sample to the policy's inputs; return bits of `RuntimeFault`, 0 if it is valid."""

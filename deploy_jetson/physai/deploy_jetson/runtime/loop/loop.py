@@ -79,6 +79,10 @@ class Loop:
             progress: called after each tick, and regularly while inactive.
         """
         self._progress = progress
+        self.judge: Callable[[], None] = lambda: None
+        """Called before each tick, and regularly while inactive; may put requests that end the policy."""
+        self.revoked: Callable[[LoadedPolicy], bool] = lambda loaded: False
+        """Whether a policy that waits to take over has lost its verdict."""
         self._watchdog = watchdog
         self.counts = Counts()
         self.loaded = loaded
@@ -150,6 +154,8 @@ class Loop:
                     break
                 if self._watchdog is not None:
                     self._regain(self._watchdog)
+                # As late as possible: no tick begins with a policy after its verdict was revoked.
+                self.judge()
                 request = self._request()
                 tick.run(number, due, self._trouble, request)
                 self._trouble = 0
@@ -294,6 +300,7 @@ class Loop:
         self._progress(self._clocks.now_ns())
         if self._swapper is not None:
             self._swap(self._swapper)
+        self.judge()
         return self._end is not LoopEnd.OTHER_CONTRACT
 
     def _warm_up(self) -> None:
@@ -404,6 +411,9 @@ class Loop:
     def _may_swap(self, ready: LoadedPolicy) -> bool:
         """Whether a robot that is driven is where the next policy may take over; it waits for that."""
         why = self._tick.outside_start() if self._tick.state == GuardState.RUN else ""
+        if why and self.revoked(ready):
+            # At once, to end the run with its first tick: it would come as a surprise later.
+            return True
         if why and self._waits is not ready:
             self._say(f"version {ready.candidate.version} waits to take over: {why}")
         self._waits = ready if why else None

@@ -100,9 +100,7 @@ class Tick:
             self._dry = Tick(contract, null, dry_run, TickRing(1), clocks=clocks)
         # Whether the policy's memory begins with the next call.
         self._begins = False
-        self._transport = transport
-        self._sample = transport.sample()
-        self._sink = sink
+        self._transport, self._sample, self._sink = transport, transport.sample(), sink
         self._now, self._wall = (clocks or Clocks()).now_ns, (clocks or Clocks()).wall_ns
         self._deadline_ns = round(contract.timing.deadline_s * 1e9)
         self._oldest_ns = round(contract.timing.max_observation_age_s * 1e9)
@@ -111,8 +109,7 @@ class Tick:
         # Whether the transport failed to send the last command.
         self._unsent, self._first_stamp_ns = False, 0
         self._guard_ns = self._send_ns = 0
-        self._watchdog = watchdog
-        self.lost = lost
+        self._watchdog, self.lost = watchdog, lost
 
     def change(self, policy: BoundPolicy) -> None:
         """Switch to another policy of the same contract, which takes over this one's memory."""
@@ -159,6 +156,7 @@ class Tick:
         """
         self.reset()
         self.guard.resume_from(last, step)
+        self.senses.resume_commands()
         self._begins = True
 
     def obstacle(self) -> str:
@@ -214,6 +212,7 @@ class Tick:
             trouble |= _TRANSPORT_FAILED
         sensed = self._sense()
         trouble |= sensed
+        self.senses.shape_commands(sensed)
         begun = now()
         targets = None
         # Without a sound and recent sample the policy's answer would be of no use.
@@ -300,6 +299,7 @@ class Tick:
         """Correct the policy's memory of its commands if the robot received others."""
         if self.start_answer == RequestAnswer.OBEYED:
             self.policy.reset()
+            self.senses.rest_commands()
             self._begins = True
             self._start.begin(self.guard.sent)
         elif not self._begins and (

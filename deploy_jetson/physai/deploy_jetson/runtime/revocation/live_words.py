@@ -36,6 +36,9 @@ from physai.sdk.signing.verify import parse_utc
 # Least period at which the age of the word is written to the disk [s].
 AGE_S = 60.0
 
+# Longest period at which the disk is looked at, for words that another process keeps [s].
+LOOK_S = 1.0
+
 # Longest wait for a thread at the end [s].
 CLOSE_S = 5.0
 
@@ -73,7 +76,7 @@ class LiveWords:
         Args:
             options: of the run.
             say: reports a message to the operator.
-            also: called in a thread once per poll.
+            also: called regularly, in a thread of its own.
             clock: CLOCK_REALTIME [s].
             on_s: CLOCK_BOOTTIME [s].
 
@@ -81,7 +84,7 @@ class LiveWords:
             RevocationError: both copies of the robot's record are damaged.
             PhysaiError: the robot is not set up, or its settings or trust file are malformed.
         """
-        self._options, self._say, self._also, self._clock, self._on_s = options, say, also, clock, on_s
+        self._options, self._say, self._clock, self._on_s = options, say, clock, on_s
         store = SlotStore(PosixFileSystem(options.root))
         self._config = open_config(options.root, options.config, store.fs)
         self._robot = self._config.identity().robot
@@ -111,9 +114,11 @@ class LiveWords:
                 self.ask(source)
         self._renew()
         asks = [lambda source=source: self.ask(source) for source in self.rules.sources]
+        # Seldom asking a source is no reason to obey late what another process was given.
+        steps = [(min(self.rules.poll_s, LOOK_S), step) for step in (self.look, also)]
         self._threads = [
-            threading.Thread(target=self._repeat, args=(step,), name="physai-status", daemon=True)
-            for step in (self.look, *asks)
+            threading.Thread(target=self._repeat, args=args, name="physai-status", daemon=True)
+            for args in (*steps, *((self.rules.poll_s, ask) for ask in asks))
         ]
 
     def begin(self) -> None:
@@ -126,7 +131,7 @@ class LiveWords:
         self._ended.set()
         if self._threads[0].is_alive():
             self._threads[0].join(CLOSE_S)
-        if self.rules.max_age_s is not None:
+        if self.rules.max_age_s is not None or self._record is not self._kept:
             self._save()
 
     def status(self) -> dict[str, Any]:
@@ -139,8 +144,13 @@ class LiveWords:
             },
         }
 
-    def _repeat(self, step: Callable[[], None]) -> None:
-        while not self._ended.wait(self.rules.poll_s):
+    def tighten(self, max_age_s: float | None) -> None:
+        """Bound the age of the word by that of a contract, too [s]; None changes nothing."""
+        self.rules = self.rules.stricter(max_age_s)
+        self._renew()
+
+    def _repeat(self, period_s: float, step: Callable[[], None]) -> None:
+        while not self._ended.wait(period_s):
             # The next word may be a revocation, so a thread outlives whatever happens in a step.
             with suppress(Exception):
                 step()
@@ -164,7 +174,6 @@ class LiveWords:
         ):
             self._save()
         self._renew()
-        self._also()
 
     def ask(self, source: str) -> None:
         """Take what a source says, or report once why not; for the thread of that source."""

@@ -1,4 +1,4 @@
-"""Whether the start of a program is the request to activate, and what its end leaves for the next start."""
+"""The robot's settings at the start of a program, whether it activates at once, and its note for the next start."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,9 +7,11 @@ from pathlib import Path
 from physai.deploy_jetson.runtime.loop.loop_result import LoopEnd
 from physai.deploy_jetson.runtime.run_options import RunOptions
 from physai.deploy_jetson.update.agent.config import open_config
+from physai.deploy_jetson.update.revocation.revoked_drive import noted_revocation
 from physai.deploy_jetson.update.slots.filesystem import PosixFileSystem
 from physai.deploy_jetson.update.slots.resume import leave_note, sign_note, take_note
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.evidence.requirements import Requirements
 
 
 def drives_at_once(options: RunOptions, say: Callable[[str], None]) -> bool:
@@ -17,11 +19,11 @@ def drives_at_once(options: RunOptions, say: Callable[[str], None]) -> bool:
 
     Args:
         options: of the run.
-        say: reports settings that cannot be read.
+        say: reports settings that cannot be read, and a revocation.
     """
     # Taken in any case, so that no later start finds it.
     drove = take_note(options.root)
-    if options.stand_by:
+    if options.stand_by or (options.service and _awaits_operator(options, say)):
         return False
     return not options.service or drove or _drives_after_boot(options, say)
 
@@ -41,10 +43,30 @@ def note_driving(root: Path, end: LoopEnd) -> None:
         sign_note(root)
 
 
+def settings_of(options: RunOptions) -> Requirements:
+    """Return the robot's settings.
+
+    Raises:
+        PhysaiError: they cannot be read.
+    """
+    return open_config(options.root, options.config, PosixFileSystem(options.root)).requirements()
+
+
 def _drives_after_boot(options: RunOptions, say: Callable[[str], None]) -> bool:
-    config = open_config(options.root, options.config, PosixFileSystem(options.root))
     try:
-        return config.requirements().drive_after_boot
+        return settings_of(options).drive_after_boot
     except PhysaiError as error:
         say(f"warning: not driven at the start: {error}")
         return False
+
+
+def _awaits_operator(options: RunOptions, say: Callable[[str], None]) -> bool:
+    """Whether a verdict was revoked since an operator last had the robot driven, and the settings do not say go on."""
+    why = noted_revocation(options.root)
+    if why:
+        with suppress(PhysaiError):
+            status = settings_of(options).status
+            if status is not None and status.drive_after_revoked:
+                return False
+        say(f"warning: not driven at the start: {why}; `activate` begins to drive")
+    return bool(why)

@@ -27,15 +27,20 @@ from physai.sdk.evidence.recording_channels import ChannelWriter, Schema, joint_
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
 
-# Bounds of the folder's recordings: their number, and their total size [bytes].
+# Bounds of the folder's recordings, each for those of incidents and of scheduled segments: number, total size [bytes].
 MAX_FILES = 20
+MAX_SEGMENTS = 1000
 MAX_BYTES = 512 << 20
+
+INCIDENT, SCHEDULED = "incident", "scheduled"
+"""Kinds of recordings, `segment` in their metadata: begun by an event, or at a time that was drawn before."""
 
 # The number orders recordings; those of older versions have none and come first.
 _NAME = re.compile(r"(?:(\d{8})-)?\d{8}T\d{6}\.\d{3}Z-v\d+-[a-z0-9-]{1,40}\.mcap")
 
 MAX_NUMBER = 99_999_999
-_UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]+")
+_SEGMENT = re.compile(rf".*-v\d+-{SCHEDULED}\.mcap")
+_UNFINISHED = re.compile(rf"\.(?:{_NAME.pattern}|segments\.json)\.[0-9a-f]+")
 
 FORMAT_VERSION = "1"
 # Metadata record with format, contract, fingerprint, reasons and origin.
@@ -78,7 +83,7 @@ SHADOW_TICK: Schema = (
 )
 
 # Field of a joint state by sensor.
-_JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
+JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def flight_file(
     writer = ChannelWriter(stream)
     head = {"format": FORMAT_VERSION, "contract": contract.model_dump_json(), "fingerprint": contract.fingerprint}
     # The file's own facts last: nothing in the origin may replace them.
-    writer.add_metadata(METADATA, {**origin, **head})
+    writer.add_metadata(METADATA, {"segment": INCIDENT, **origin, **head})
     fields = RowLayout.of(contract).fields
     # Fields that were never measured are left out; later gaps are null.
     seen = {name for name, part in fields.items() if not np.isnan(flight.rows[:, part]).all()}
@@ -182,8 +187,8 @@ class _RecordingWriter:
         joints: dict[str, Array] = {}
         for sensor in self._sensors:
             values = row[self._layout.fields[sensor.name]]
-            if sensor.name in _JOINT_FIELDS:
-                joints[_JOINT_FIELDS[sensor.name]] = values
+            if sensor.name in JOINT_FIELDS:
+                joints[JOINT_FIELDS[sensor.name]] = values
             else:
                 message = vector(stamp_ns, sensor.unit, sensor.frame, values)
                 self._writer.add(channels.SENSOR_TOPIC + sensor.name, channels.VECTOR, due_ns, message)
@@ -241,8 +246,15 @@ def file_name(number: int, when: datetime, version: int, cause: str) -> str:
     """
     # Only letters, digits and hyphens: the cause may hold anything, such as the text of an exception.
     slug = re.sub(r"[^a-z0-9]+", "-", cause.lower()).strip("-")[:40].strip("-") or "unknown"
+    if slug == SCHEDULED and cause != SCHEDULED:
+        slug = f"{INCIDENT}-{SCHEDULED}"
     utc = when.astimezone(UTC)
     return f"{number:08d}-{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-v{version}-{slug}.mcap"
+
+
+def is_scheduled(name: str) -> bool:
+    """Whether a recording of that name is a scheduled segment."""
+    return _SEGMENT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -251,8 +263,11 @@ class FlightFolder:
 
     path: Path
     max_files: int = MAX_FILES
+    """Bound of the number of recordings of incidents."""
     max_bytes: int = MAX_BYTES
-    """Bound of the total size."""
+    """Bound of the total size of each kind."""
+    max_segments: int = MAX_SEGMENTS
+    """Bound of the number of scheduled segments."""
 
     def prepare(self) -> None:
         """Create the folder, remove unfinished files of killed processes, and test that it is writable.
@@ -272,7 +287,7 @@ class FlightFolder:
             probe.unlink()
 
     def store(self, name: str, data: bytes) -> Path:
-        """Write or replace a recording; deletes the oldest ones to make room.
+        """Write or replace a recording; deletes the oldest ones of its kind to make room.
 
         Raises:
             FlightError: it exceeds `max_bytes` or cannot be written; an older one of that name is then unchanged.
@@ -304,12 +319,15 @@ class FlightFolder:
         return min(newest + 1, MAX_NUMBER)
 
     def _make_room(self, name: str, size: int) -> None:
-        others = [(file, file.stat().st_size) for file in self.recordings() if file.name != name]
+        scheduled = is_scheduled(name)
+        # Segments, which are many, leave the recordings of incidents alone.
+        same = (file for file in self.recordings() if is_scheduled(file.name) == scheduled)
+        others = [(file, file.stat().st_size) for file in same if file.name != name]
         total = size + sum(length for _, length in others)
         count = 1 + len(others)
         # Oldest first, until the new one fits.
         for file, length in others:
-            if count <= self.max_files and total <= self.max_bytes:
+            if count <= (self.max_segments if scheduled else self.max_files) and total <= self.max_bytes:
                 break
             file.unlink(missing_ok=True)
             count, total = count - 1, total - length

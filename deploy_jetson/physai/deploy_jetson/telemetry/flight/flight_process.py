@@ -5,6 +5,7 @@ a runtime that is killed or crashes.
 """
 
 import json
+import math
 import os
 import select
 import signal
@@ -19,9 +20,11 @@ from typing import Any
 
 from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder, FlightShadow, file_name, flight_file
 from physai.deploy_jetson.telemetry.flight.flight_ring import FlightView
+from physai.deploy_jetson.telemetry.flight.segment_recorder import SegmentRecorder
 from physai.deploy_jetson.telemetry.flight.shadow_memory import ShadowMemory
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.io import parse_contract
+from physai.sdk.evidence.requirements import SegmentRules
 
 MAX_MESSAGE_BYTES = 1 << 20
 NICENESS = 10
@@ -53,11 +56,33 @@ class Recorder:
         self._before, self._after_s = round(settings["seconds"] / period_s), float(settings["after_s"])
         self._after = round(self._after_s / period_s)
         self._open: _Open | None = None
+        self._segments: SegmentRecorder | None = None
+        self._look_s = math.inf
+        if settings.get("segments") is not None:
+            rules = SegmentRules.model_validate(settings["segments"])
+            self._segments = SegmentRecorder(view, folder, self._contract, rules, self._origin, self._capacity)
+            self._look_s = 0.0
 
     @property
     def wait_s(self) -> float | None:
-        """Time until the open recording is due [s]; None without one."""
-        return None if self._open is None else max(0.0, self._open.again_s - time.monotonic())
+        """Time until `due` has something to do [s]; None if only a request can bring something."""
+        next_s = min(self._look_s, math.inf if self._open is None else self._open.again_s)
+        return None if next_s == math.inf else max(0.0, next_s - time.monotonic())
+
+    def due(self) -> list[dict[str, Any]]:
+        """Do what is due by the clock; return the answers to the runtime."""
+        answers: list[dict[str, Any] | None] = []
+        if self._open is not None and self._open.again_s <= time.monotonic():
+            answers.append(self.finish())
+        if self._segments is not None and self._look_s <= time.monotonic():
+            answers.append(self._segments.look())
+            self._look_s = time.monotonic() + self._segments.look_s
+        return [answer for answer in answers if answer is not None]
+
+    def end(self, cause: str) -> list[dict[str, Any]]:
+        """Write all that is open, because of the end of the run; return the answers to the runtime."""
+        answers = [self.finish(), None if self._segments is None else self._segments.finish(cause)]
+        return [answer for answer in answers if answer is not None]
 
     def add_shadow(self, descriptor: int, contract: str) -> None:
         """Write the answers of this shadow into later recordings.
@@ -69,9 +94,10 @@ class Recorder:
         of = parse_contract(contract, source="the shadow")
         self._shadow = FlightShadow(ShadowMemory(descriptor, of, self._capacity, writes=False), of)
 
-    def set_origin(self, origin: Mapping[str, str]) -> None:
-        """Set the origin metadata of later recordings."""
+    def set_origin(self, origin: Mapping[str, str]) -> dict[str, Any] | None:
+        """Set the origin metadata of later recordings; return an answer to the runtime, if there is one."""
         self._origin = dict(origin)
+        return None if self._segments is None else self._segments.set_origin(origin)
 
     def request(self, cause: str) -> dict[str, Any]:
         """Write a recording now and again `after_s` later; return the answer to the runtime."""
@@ -113,10 +139,11 @@ class Recorder:
 def serve(connection: socket.socket, recorder: Recorder) -> None:
     """Serve requests until the runtime ends or dies."""
     while True:
-        # Wakes for a request, the end of the runtime, or the end of the open recording.
+        # Wakes for a request, the end of the runtime, the end of the open recording, or the ticks of a segment.
         ready = select.select([connection], [], [], recorder.wait_s)[0]
+        for answer in recorder.due():
+            _notify(connection, answer)
         if not ready:
-            _notify(connection, recorder.finish())
             continue
         descriptors: list[int] = []
         try:
@@ -130,11 +157,12 @@ def serve(connection: socket.socket, recorder: Recorder) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         if "origin" in message:
-            recorder.set_origin(message["origin"])
+            _notify(connection, recorder.set_origin(message["origin"]))
         if "cause" in message:
             _notify(connection, recorder.request(message["cause"]))
         if message.get("end"):
-            _notify(connection, recorder.finish())
+            for answer in recorder.end(GONE if not data else "the run ended"):
+                _notify(connection, answer)
             return
 
 
@@ -145,7 +173,7 @@ def _notify(connection: socket.socket, answer: dict[str, Any] | None) -> None:
     try:
         connection.send(json.dumps(answer).encode()[:MAX_MESSAGE_BYTES], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     except OSError:
-        if "problem" in answer:
+        if answer.get("problem"):
             print(f"physai: {answer['problem']}", file=sys.stderr, flush=True)
 
 

@@ -16,6 +16,7 @@ from physai.deploy_jetson.telemetry.flight.flight_ring import MAX_BYTES, FlightR
 from physai.sdk.base.files import oserror_as
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.requirements import SegmentRules
 from physai.sdk.transport.protocol import Sample
 
 # Default duration of a recording before its cause [s].
@@ -40,7 +41,9 @@ class FlightOptions:
     """Duration after it [s]."""
     max_files: int = MAX_FILES
     max_bytes: int = FOLDER_BYTES
-    """Bound of the total size of all files."""
+    """Bound of the total size of all files of one kind."""
+    segments: SegmentRules | None = None
+    """Scheduled random segments; None for none."""
 
 
 @dataclass
@@ -55,6 +58,9 @@ class FlightStatus:
     """Why the last one could not be written; empty if it could."""
     waiting: list[str] = field(default_factory=list[str])
     """Causes of requests that were not answered yet."""
+    segments: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Scheduled segments of this robot that were `written` and `lost`, the `lost_ticks` of this run, and the `last`
+    file; empty without."""
 
 
 class FlightRecorder:
@@ -97,6 +103,7 @@ class FlightRecorder:
             "contract": canonical_json(contract).decode(),
             "origin": self._origin,
             "capacity": capacity,
+            "segments": None if options.segments is None else options.segments.model_dump(mode="json"),
         }
         # SEQPACKET keeps the boundaries of messages, and tells when the other process has ended.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -149,6 +156,9 @@ class FlightRecorder:
 
     def _take(self, answer: Mapping[str, Any]) -> list[str]:
         status = self.status
+        if "segments" in answer:
+            status.segments = dict(answer["segments"])
+            return [str(answer["problem"])] if answer["problem"] else []
         # An answer without a file, for a cause that joined an open recording, also answers its request.
         if answer.get("cause") in status.waiting:
             status.waiting.remove(answer["cause"])

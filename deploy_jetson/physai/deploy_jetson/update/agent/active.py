@@ -5,8 +5,8 @@ from pathlib import Path
 
 from physai.deploy_jetson.inference.backend import load
 from physai.deploy_jetson.inference.engine import InferenceEngine
+from physai.deploy_jetson.update.agent.admission import admit
 from physai.deploy_jetson.update.agent.config import open_config
-from physai.deploy_jetson.update.revocation.kept_words import require_standing
 from physai.deploy_jetson.update.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.update.slots.layout import BUNDLE_FILE
 from physai.deploy_jetson.update.slots.slot_errors import SlotError
@@ -48,7 +48,8 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
         fs: file system of the tree; None uses the real one.
 
     Raises:
-        SlotError: no slot is active, or the active slot is damaged.
+        SlotError: no slot is active, or the active slot is damaged, or its contract asks for a source of status
+            documents that the robot's settings do not name.
         VerificationError: a signing key was revoked, or there is no valid verdict and it was not waived.
         RevocationError: a validator revoked the verdict.
     """
@@ -60,7 +61,7 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
     marker = store.marker(slot)
     if marker is None:
         raise SlotError(f"slot {slot} is active but not completely installed; run `physai robot doctor`")
-    identity = owner.identity()
+    identity, requirements = owner.identity(), owner.requirements()
     # Verify at installation time: the expiry limits when a policy may be activated, and a robot that is switched on
     # later must not lose its policy to a date.
     verified = verify(
@@ -69,10 +70,10 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
         robot=identity.robot,
         now=parse_utc(marker.installed),
         floor=0,
-        requirements=owner.requirements(),
+        requirements=requirements,
         require_verdict=not marker.unsafe_no_verdict,
     )
-    require_standing(verified, root, store.fs)
+    admit(verified, root, store.fs, requirements.status)
     engine = marker.runtime.engine
     plan = None if engine is None else store.read(slot, engine)
     return ActivePolicy(slot, marker, verified.bundle, plan, identity.origin)

@@ -5,11 +5,14 @@ from pathlib import Path
 
 from physai.deploy_jetson.update.agent.config import RobotConfig
 from physai.deploy_jetson.update.agent.tested import Tested
+from physai.deploy_jetson.update.revocation.kept_words import require_standing
 from physai.deploy_jetson.update.robot_key import require_shadow
+from physai.deploy_jetson.update.slots.filesystem import FileSystem
 from physai.deploy_jetson.update.slots.slot_errors import InstallError, SlotError
 from physai.deploy_jetson.update.slots.slot_records import SLOTS, Marker, RobotIdentity, SlotFile, SlotName
 from physai.deploy_jetson.update.slots.store import SlotStore
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.status_rules import StatusRules
 from physai.sdk.evidence.verdict import utc_text
 from physai.sdk.signing.verify import Verified
 
@@ -25,6 +28,30 @@ def require_joints(contract: PolicyContract, identity: RobotIdentity) -> None:
             f"this robot has no {', '.join(missing)}; the policy's contract needs {', '.join(required)}, the robot has "
             f"{', '.join(identity.joints)}"
         )
+
+
+def admit(verified: Verified, root: Path, fs: FileSystem, rules: StatusRules | None) -> Verified:
+    """Returns a verified bundle if its verdict stands, and this robot asks for the word that its contract needs.
+
+    Args:
+        verified: the bundle.
+        root: the robot's tree.
+        fs: file system of the tree.
+        rules: for the word, in the robot's settings.
+
+    Raises:
+        RevocationError: the verdict was revoked, see `require_standing`.
+        InstallError: the contract bounds the age of the word, and the settings name no source of one.
+    """
+    require_standing(verified, root, fs)
+    age_s = verified.bundle.contract.safety.status_max_age_s
+    if age_s is not None and not (rules is not None and rules.sources):
+        raise InstallError(
+            f"the contract lets the policy run with a validator's word that is at most {age_s:g} s old "
+            "(safety.status_max_age_s), this robot's settings name 0 sources of one (status.sources): name a folder "
+            "or a URL, with `physai robot setup --settings`"
+        )
+    return verified
 
 
 def make_marker(verified: Verified, tested: Tested, files: dict[str, SlotFile], *, installed: datetime) -> Marker:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.deploy_jetson.inference.latency import TICKS
-from physai.deploy_jetson.update.agent.admission import find_slot, make_marker, require_joints, require_trial
+from physai.deploy_jetson.update.agent.admission import admit, find_slot, make_marker, require_joints, require_trial
 from physai.deploy_jetson.update.agent.config import RobotConfig, as_owner_of, make_owned, open_config
 from physai.deploy_jetson.update.agent.host import error_text, restart_unit, user_name, utc_now
 from physai.deploy_jetson.update.agent.incoming import clear_incoming
 from physai.deploy_jetson.update.agent.selftest_apart import self_test_apart
 from physai.deploy_jetson.update.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
-from physai.deploy_jetson.update.revocation.kept_words import require_standing
 from physai.deploy_jetson.update.robot_key import make_robot_key
 from physai.deploy_jetson.update.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.update.slots.health import boot_id
@@ -313,18 +312,18 @@ class UpdateAgent:
         return recovery
 
     def _verify(self, store: SlotStore, data: bytes, *, floor: int, unsafe: bool) -> Verified:
-        config = self.config
+        config, requirements = self.config, self.config.requirements()
         verified = verify(
             data,
             config.trust(),
             robot=config.identity().robot,
             now=self._now(store),
             floor=floor,
-            requirements=config.requirements(),
+            requirements=requirements,
             machine=self.machine,
             require_verdict=not unsafe,
         )
-        return require_standing(verified, self.root, store.fs)
+        return admit(verified, self.root, store.fs, requirements.status)
 
     def _learn_time(self, store: SlotStore, verified: Verified) -> None:
         # The creation time of a verified verdict has passed, whatever the robot's clock shows.

@@ -6,7 +6,7 @@ A tree (default /var/lib/physai) belongs to the account that runs the robot:
     incoming         uploads, by SHA-256           current             link to the active slot
     lock                                           previous            link to the slot to roll back to, during a trial
     robot.key        the robot's private key       shadow              evidence of shadows, signed with it
-    revocations      kept words of validators
+    revocations      kept words of validators      revoked             note that a verdict was revoked
 
 The owner's files are in /etc/physai, which belongs to another account: an account that may flash a robot must not be
 able to change its trust file. With a tree at another path, they are in the tree unless a folder is given.

@@ -13,11 +13,11 @@ import numpy as np
 
 from physai.sdk.base.errors import ContractError
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.plan.judge import PlanJudge
-from physai.sdk.plan.path import PlannedPath
-from physai.sdk.plan.plan import Plan, PlanAnswer, PlanRequest, PlanState
 from physai.sdk.safety import trajectory
 from physai.sdk.safety.limits import Array, guard_limits
+from physai.sdk.safety.plan.judge import PlanJudge
+from physai.sdk.safety.plan.path import PlannedPath
+from physai.sdk.safety.plan.plan import PlanAnswer, PlanRequest, PlanState, PolicyPlan
 
 SEAMS_IN_A_ROW = 2
 """Plans in a row that disagree with the one that is followed, after which the robot is to hold."""
@@ -110,7 +110,7 @@ class PlanFollower:
         self._outstanding = True
         return PlanRequest(self._asked, self.epoch, now_s, self._path)
 
-    def offer(self, plan: Plan, now_s: float) -> PlanAnswer:
+    def offer(self, plan: PolicyPlan, now_s: float) -> PlanAnswer:
         """Judge a plan, and follow it from the next command on if it is accepted."""
         answer = self._judged(plan, now_s)
         self.answers[answer] += 1
@@ -166,7 +166,7 @@ class PlanFollower:
         self._asked_s = -math.inf
         self._standing_s = math.nan
 
-    def _judged(self, plan: Plan, now_s: float) -> PlanAnswer:
+    def _judged(self, plan: PolicyPlan, now_s: float) -> PlanAnswer:
         """Judge a plan; if it is accepted, make its commands."""
         if plan.contract != self._fingerprint or plan.policy != self._policy:
             return PlanAnswer.WRONG_POLICY
@@ -190,7 +190,7 @@ class PlanFollower:
         new = PlannedPath(targets, self._spec.step_s, begin_s, self._spec.interpolation)
         return self._taken(plan, new, now_s)
 
-    def _taken(self, plan: Plan, new: PlannedPath, now_s: float) -> PlanAnswer:
+    def _taken(self, plan: PolicyPlan, new: PlannedPath, now_s: float) -> PlanAnswer:
         end_s = new.origin_s + self._timing.max_age_s
         until_s = end_s if self.state is not PlanState.FOLLOW else min(end_s, self._end_s)
         # Where both are valid: at the steps of the new one, and now. A robot that stands is compared with now alone.

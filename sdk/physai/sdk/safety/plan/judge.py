@@ -4,9 +4,9 @@ import numpy as np
 
 from physai.sdk.base.errors import ContractError
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.plan.path import PlannedPath
-from physai.sdk.plan.plan import PlanAnswer
 from physai.sdk.safety.limits import Array, guard_limits
+from physai.sdk.safety.plan.path import PlannedPath
+from physai.sdk.safety.plan.plan import PlanAnswer
 
 
 class PlanJudge:

@@ -7,8 +7,8 @@ images were taken that it sent.
 from dataclasses import dataclass
 from enum import Enum
 
-from physai.sdk.plan.path import PlannedPath
 from physai.sdk.safety.limits import Array
+from physai.sdk.safety.plan.path import PlannedPath
 
 
 class PlanState(Enum):
@@ -52,7 +52,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PolicyPlan:
     """One answer of a policy that plans."""
 
     number: int

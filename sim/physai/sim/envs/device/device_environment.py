@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from physai.sdk.base.errors import TaskError
+from physai.sdk.policy.command_shaping import command_shapes, shaped_command
 from physai.sim.engines.protocol import DeviceEngine, Snapshot, put
 from physai.sim.envs import rng as host_rng
 from physai.sim.envs.device.capturable import require_capturable
@@ -19,6 +20,7 @@ from physai.sim.envs.device.device_delay import DeviceDelay, DeviceSensors
 from physai.sim.envs.device.device_rng import base_of, episode_seeds, seeds_from, uniform
 from physai.sim.envs.device.randomization import DeviceParameters
 from physai.sim.envs.rng import Stream
+from physai.sim.envs.start_states import start_states
 from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task, WorldView
 
@@ -34,7 +36,7 @@ class DeviceStep:
     sensors: dict[str, Tensor]
     """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""
     commands: dict[str, Tensor]
-    """Command fields, float32, shape (num_worlds, size)."""
+    """Command fields as the policy sees them, float32, shape (num_worlds, size)."""
     critic: Tensor
     """Critic's input, float32, shape (num_worlds, critic_size); of the new episode where done."""
     final_critic: Tensor
@@ -99,6 +101,8 @@ class DeviceEnvironment:
         self._hold_steps = max(1, self._steps(task.success.hold_s))
         window_s = task.success.window_s
         self._window_start = self._command_steps - self._steps(window_s) if window_s else 0
+        # As in `Environment`.
+        self._start = (task.reset, task.reset_draws) if training else start_states(task)
         self._parameters = DeviceParameters(task, engine, self.device) if randomise else None
         self._sensors = DeviceSensors(task, engine, step_dt=self.step_dt, active=randomise, device=self.device)
         self._delay = DeviceDelay(task, engine, active=randomise, device=self.device, periods=action_repeat)
@@ -135,6 +139,8 @@ class DeviceEnvironment:
         self._view = WorldView.of(
             self.engine, self.task, control_dt=self.step_dt, target=self._target, previous_target=self._previous_target
         )
+        self._shapes = command_shapes(contract.command.fields, self.step_dt, lambda v: torch.tensor(v).to(self.device))
+        self._seen = {name: torch.zeros_like(self._view.commands[name]) for name in self._shapes}
 
     @property
     def view(self) -> WorldView:
@@ -280,6 +286,7 @@ class DeviceEnvironment:
             "sensors": self._sensors.live(),
             "delay": self._delay.live(),
             "commands": self._view.commands,
+            "seen": self._seen,
             "window": {"qpos": self._view.window_qpos} if self._window_start else {},
         }
         return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
@@ -288,7 +295,10 @@ class DeviceEnvironment:
         return self.task.critic(self._view).float()
 
     def _commands(self) -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in self._view.commands.items()}
+        """Commands that the policy sees in the next control period; call it once per step."""
+        for name, shape in self._shapes.items():
+            self._seen[name].copy_(shaped_command(self._view.commands[name], self._seen[name], shape))
+        return {name: value.clone() for name, value in {**self._view.commands, **self._seen}.items()}
 
     def _reward(self, diverged: Tensor) -> tuple[Tensor, Tensor]:
         terms = torch.stack([entry.term(self._view) for entry in self.task.rewards.values()])
@@ -328,8 +338,10 @@ class DeviceEnvironment:
         self._seeds.copy_(torch.where(mask, fresh, self._seeds))
         if self._parameters is not None:
             self._parameters.draw(mask, self._seeds)
-        start = task.training_reset if self.training and task.training_reset else task.reset
-        draws = uniform(self._seeds, Stream.STATE, task.reset_draws)
+        start, count = self._start
+        if self.training and task.training_reset:
+            start = task.training_reset
+        draws = uniform(self._seeds, Stream.STATE, count)
         if self.training and task.harder:
             draws[:, -1] *= self._progress
         qpos, qvel = start(draws)
@@ -343,6 +355,8 @@ class DeviceEnvironment:
             target.copy_(torch.where(mask[:, None], rest, target))
         self._delay.reset(mask, self._seeds, rest)
         self.engine.reset_where(mask, qpos, qvel)
+        for seen in self._seen.values():
+            seen.mul_(~mask[:, None])
         self._draw_commands(commands)
         self._sensors.reset(mask, self._seeds)
         self._view.shared.clear()

@@ -3,6 +3,7 @@
 import fnmatch
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element, fromstring, tostring
 
 import mujoco
@@ -42,7 +43,9 @@ def read_mjcf(
         ModelError: no joint has a name of `fixed`, the base cannot be changed as asked, or a picture is too large.
         ValueError: MuJoCo does not read or compile the file.
     """
+    _require_known_flags(path)
     spec = mujoco.MjSpec.from_file(str(path))
+    _free_base(spec, decisions)
     _complete(spec, path, decisions)
     check_model_pictures(spec, path.parent)
     announce_files(path)
@@ -59,6 +62,39 @@ def read_mjcf(
     changed = _edited(spec, still, renamed, decisions)
     changed.modelfiledir = spec.modelfiledir or str(path.resolve().parent)
     return changed
+
+
+def _require_known_flags(path: Path) -> None:
+    """Refuse a flag of older versions with its line; MuJoCo's own message has no way out."""
+    file = read_xml(path)
+    for flag in file.root.iterfind("option/flag"):
+        if "sensornoise" in flag.attrib:
+            raise file.error(
+                flag,
+                f"sensornoise is no flag of MuJoCo {mujoco.__version__}; delete it: a task states the noise of sensors",
+            )
+
+
+def _free_base(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Replace a base on three slides and a ball joint, or three hinges, by a free joint, where that is the same."""
+    tops = [body for body in spec.worldbody.bodies if list(body.joints)]
+    kinds = [joint.type for joint in tops[0].joints] if len(tops) == 1 else []
+    slide, hinge, ball = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_BALL
+    if kinds not in ([slide] * 3 + [ball], [slide] * 3 + [hinge] * 3) or list(spec.keys):
+        return
+    model: Any = spec.copy().compile()
+    joints = np.flatnonzero(model.jnt_bodyid == model.jnt_bodyid[0])
+    dofs = model.dof_bodyid == model.jnt_bodyid[0]
+    held = [model.jnt_limited[joints], model.jnt_stiffness[joints], model.dof_damping[dofs], model.dof_armature[dofs]]
+    turns = model.jnt_axis[joints[3:]] if len(kinds) == 6 else np.eye(3)
+    along = np.array_equal(model.jnt_axis[joints[:3]], np.eye(3)) and np.allclose(np.abs(turns).sum(axis=0), 1.0)
+    straight = np.array_equal(model.body_quat[model.jnt_bodyid[0]], [1, 0, 0, 0]) and not model.jnt_pos[joints].any()
+    if not (along and straight) or any(np.any(value) for value in (*held, model.dof_frictionloss[dofs])):
+        return
+    for joint in list(tops[0].joints):
+        spec.delete(joint)
+    tops[0].add_freejoint()
+    decisions.add("base", f"floats: a free joint for its {len(kinds)} joints, which moves as they do")
 
 
 def _complete(spec: mujoco.MjSpec, path: Path, decisions: Decisions) -> None:

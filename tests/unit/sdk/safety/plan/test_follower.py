@@ -8,9 +8,9 @@ from tests.support.plan_contracts import plan_contract, plan_document
 
 from physai.sdk.base.errors import ContractError
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.plan.follower import PlanFollower
-from physai.sdk.plan.plan import Plan, PlanAnswer, PlanRequest, PlanState
 from physai.sdk.safety.limits import Array
+from physai.sdk.safety.plan.follower import PlanFollower
+from physai.sdk.safety.plan.plan import PlanAnswer, PlanRequest, PlanState, PolicyPlan
 
 POLICY = "a" * 64
 DT = 0.01
@@ -53,7 +53,9 @@ class Robot:
             self.tick()
         raise AssertionError(f"nothing was asked for in {self.follower.state}")
 
-    def plan(self, request: PlanRequest, origin_s: float | None = None, slope: float = 0.5, **changed: Any) -> Plan:
+    def plan(
+        self, request: PlanRequest, origin_s: float | None = None, slope: float = 0.5, **changed: Any
+    ) -> PolicyPlan:
         """Steps from 0 on, `slope` rad/s, by default for an image of this moment."""
         fields: dict[str, Any] = {
             "number": request.number,
@@ -63,9 +65,9 @@ class Robot:
             "origin_s": self.now_s if origin_s is None else origin_s,
             "targets": slope * 0.05 * np.arange(16.0)[:, None],
         }
-        return Plan(**fields | changed)
+        return PolicyPlan(**fields | changed)
 
-    def offer(self, plan: Plan) -> PlanAnswer:
+    def offer(self, plan: PolicyPlan) -> PlanAnswer:
         return self.follower.offer(plan, self.now_s)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from physai.sdk.plan.path import PlannedPath
+from physai.sdk.safety.plan.path import PlannedPath
 
 STEPS = np.array([[0.0], [1.0], [4.0]])
 """Second difference: 2."""

@@ -2,7 +2,7 @@
 
 from tests.harness.plan_faults.faults import EVENTS, FAULTS, FaultCounts, FaultPlay, fault_contract
 
-from physai.sdk.plan.plan import PlanAnswer
+from physai.sdk.safety.plan.plan import PlanAnswer
 
 
 def test_no_plan_that_must_not_be_followed_is_and_no_command_is_another_than_the_due_one() -> None:

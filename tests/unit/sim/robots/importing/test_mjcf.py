@@ -1,13 +1,16 @@
 """MJCF files: the options of the import apply to them as to URDF files."""
 
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 
 from physai.sdk.base.errors import ModelError
+from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.importer import Imported, ImportOptions, import_robot
+from physai.sim.robots.importing.mjcf import read_mjcf
 
 HAND = """<mujoco model="hand"><compiler {compiler}/><worldbody>
   <body name="palm" pos="0 0 1">{base}<geom size=".1"/>{inertial}
@@ -204,3 +207,68 @@ def test_the_imu_is_where_the_file_has_it(places: dict[str, str], site: str, tol
     assert told in said(result)
     assert [sensor.name for sensor in result.robot.spec.sensors][-3:] == ["imu_quat", "imu_ang_vel_b", "imu_lin_acc_b"]
     assert model.site(int(model.sensor("imu_ang_vel_b").objid[0])).name == site
+
+
+BASE = """<mujoco><option gravity="0 0 -1"/><default><joint limited="true"/></default><worldbody>
+  <body name="trunk" pos=".1 .2 1.5">{base}<geom size=".1 .05 .02" type="box" pos=".02 0 .01"/>
+    <body name="leg" pos="0 0 -.1"><joint name="leg" axis="0 1 0" range="-2 2"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 .1 0 -.3"/></body></body></worldbody>{keys}</mujoco>"""
+SLIDE = '<joint type="slide" axis="{axis}" limited="false" {more}/>'
+AXES = ("1 0 0", "0 1 0", "0 0 1")
+SLIDES = "".join(SLIDE.format(axis=axis, more="") for axis in AXES)
+BALL = '<joint type="ball" limited="false"/>'
+HINGES = "".join(f'<joint axis="{axis}" limited="false"/>' for axis in AXES[::-1])
+
+
+def base_of(tmp_path: Path, base: str, keys: str = "") -> tuple[Any, str]:
+    path, decisions = tmp_path / "robot.xml", Decisions()
+    path.write_text(BASE.format(base=base, keys=keys))
+    return read_mjcf(path, decisions).compile(), "\n".join(decisions.lines())
+
+
+@pytest.mark.parametrize("turns", [BALL, HINGES])
+def test_a_base_on_slides_and_turning_joints_is_a_free_one_that_moves_as_it_did(turns: str, tmp_path: Path) -> None:
+    model, told = base_of(tmp_path, SLIDES + turns)
+    count = 4 if turns == BALL else 6
+    assert f"base: floats: a free joint for its {count} joints, which moves as they do" in told
+    assert model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
+    assert model.nv == 7
+    before: Any = mujoco.MjSpec.from_string(BASE.format(base=SLIDES + turns, keys="")).compile()
+    places: list[Any] = []
+    for one in (before, model):
+        data = mujoco.MjData(one)
+        data.qvel[:3], data.qvel[-1] = [0.3, -0.2, 0.1], 2.0
+        for _ in range(400):
+            mujoco.mj_step(one, data)
+        places.append(np.concatenate([data.body(name).xpos for name in ("trunk", "leg")]))
+    assert np.abs(places[0] - [0.1, 0.2, 1.5, 0.1, 0.2, 1.4]).max() > 0.1
+    np.testing.assert_allclose(places[0], places[1], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("base", "keys"),
+    [
+        (SLIDES, ""),
+        (SLIDES + '<joint type="ball" limited="false" damping="1"/>', ""),
+        (SLIDES + '<joint type="ball" limited="true" range="0 1"/>', ""),
+        (SLIDES + '<joint type="ball" limited="false" pos="0 0 .1"/>', ""),
+        ("".join(SLIDE.format(axis=axis, more='frictionloss=".1"') for axis in AXES) + BALL, ""),
+        ("".join(SLIDE.format(axis=axis, more="") for axis in ("1 0 0", "0 1 0", "1 0 1")) + BALL, ""),
+        ("".join(SLIDE.format(axis=axis, more="") for axis in AXES[::-1]) + BALL, ""),
+        (SLIDES + BALL, '<keyframe><key qpos="0 0 0 1 0 0 0 .3"/></keyframe>'),
+    ],
+)
+def test_a_base_that_is_not_free_stays_as_it_is(base: str, keys: str, tmp_path: Path) -> None:
+    model, told = base_of(tmp_path, base, keys)
+    assert model.jnt_type[0] == mujoco.mjtJoint.mjJNT_SLIDE
+    assert "free joint" not in told
+
+
+def test_a_flag_that_mujoco_dropped_is_refused_with_its_line_and_a_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "robot.xml"
+    flagged = BASE.replace('gravity="0 0 -1"/>', 'gravity="0 0 -1">\n<flag sensornoise="enable"/></option>')
+    path.write_text(flagged.format(base="", keys=""))
+    with pytest.raises(
+        ModelError, match=r"robot\.xml:2: sensornoise is no flag of MuJoCo .*; delete it: a task states"
+    ):
+        import_robot(path, tmp_path / "out")

@@ -26,13 +26,20 @@ class WeightsActor(nn.Module):
         self._weights, self._squash, self._bound = weights, squash, bound
         self._observation_clip = observation_clip
         layers: list[nn.Module] = []
-        for weight, bias in weights.layers:
+        for index, (weight, bias) in enumerate(weights.layers):
             layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
             layer.weight.data = weight
             if bias is not None:
                 layer.bias.data = bias
-            layers += [layer, ACTIVATIONS[activation]()]
-        self.layers = nn.Sequential(*layers[:-1])
+            last = index + 1 == len(weights.layers)
+            after = [] if last else [ACTIVATIONS[activation]()]
+            if index in weights.norms:
+                scale, offset, late = weights.norms[index]
+                norm = nn.LayerNorm(len(scale))
+                norm.weight.data, norm.bias.data = scale, offset
+                after.insert(late, norm)
+            layers.append(nn.Sequential(layer, *after))
+        self.layers = nn.Sequential(*layers)
 
     @property
     def remembered(self) -> int:
@@ -50,13 +57,22 @@ class WeightsActor(nn.Module):
         if weights.clip is not None:
             value = torch.clamp(value, -weights.clip, weights.clip)
         after: list[Tensor] = []
+        seen, place, layers = value, weights.place, self.layers
         if weights.memory:
+            if place.after:
+                value, layers = self.layers[:-1](value), self.layers[-1]
+            if place.joins_input:
+                value = torch.cat([value, seen], dim=1)
             states = list(torch.chunk(inputs[1], self.remembered // weights.memory[0][1].shape[1], dim=1))
             step = self._lstm if weights.kind == LSTM else self._gru
             for layer in weights.memory:
                 value, *kept = step(layer, value, states)
                 after += kept
-        value = self.layers(value)
+            if weights.memory_norm is not None:
+                value = nn.functional.layer_norm(value, value.shape[1:], *weights.memory_norm)
+            if place.joins_output:
+                value = torch.cat([value, seen], dim=1)
+        value = layers(value)
         if self._squash == "tanh":
             value = self._bound * torch.tanh(value)
         elif self._squash == "clip":

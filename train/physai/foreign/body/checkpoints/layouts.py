@@ -40,6 +40,8 @@ class WeightsLayout:
     optional_last: bool = False
     spread: str = ""
     memory: str = ""
+    memory_norm: str = ""
+    places: bool = False
     normaliser: str = ""
     others: str = "(?!)"
     squash: str = ""
@@ -48,6 +50,18 @@ class WeightsLayout:
 RSL = "rsl_rl"
 _TABLE: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["layouts"]
 LAYOUTS = tuple(WeightsLayout(**row) for row in _TABLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlace:
+    """Place of the recurrent layers among the others."""
+
+    after: bool = False
+    """Whether they are before the last layer, after all others; or else before the first one."""
+    joins_input: bool = False
+    """Whether they read the observation next to what the layers before give."""
+    joins_output: bool = False
+    """Whether the layers after them read the observation next to their output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +75,11 @@ class ActorWeights:
     """Weights of the inputs and of the state, and their biases, of each recurrent layer."""
     kind: str = ""
     """`lstm` or `gru`."""
+    place: MemoryPlace = field(default_factory=MemoryPlace)
+    memory_norm: tuple[Tensor, Tensor] | None = None
+    """Weight and bias of the layer normalisation after the recurrent layers."""
+    norms: dict[int, tuple[Tensor, Tensor, bool]] = field(default_factory=dict[int, "tuple[Tensor, Tensor, bool]"])
+    """Weight and bias of the layer normalisations by the layer before; whether the activation is before, too."""
     normaliser: str = ""
     """Name of the normaliser; empty for none."""
     mean: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -71,7 +90,7 @@ class ActorWeights:
     @property
     def observations(self) -> int:
         """Number of elements of the observation."""
-        return int((self.memory[0][0] if self.memory else self.layers[0][0]).shape[1])
+        return int((self.memory[0][0] if self.memory and not self.place.after else self.layers[0][0]).shape[1])
 
     @property
     def hidden(self) -> list[int]:
@@ -115,17 +134,15 @@ class _Found:
     def actor(self, last: str) -> ActorWeights:
         """Return the weights; `last` is the name of the layer after the sequence, if there is one."""
         self._require_known(last)
-        numbers = sorted({int(match[1]) for name in self._tensors if (match := self._sequence.fullmatch(name))})
-        if numbers != list(range(0, 2 * len(numbers), 2)):
-            raise ForeignPolicyError(
-                f"layers {numbers} of {self._name('')}: expected every second one, with an activation after each; "
-                f"{WAY_OUT}"
-            )
+        numbers, norms = self._numbers(last)
         normaliser, mean, divisor, clip = self._normaliser()
-        kind, memory = self._memory(len(mean) or None)
-        width = memory[0][1].shape[1] if memory else len(mean) or None
+        kind, memory = self._memory()
+        names = [*(self._name(str(number)) for number in numbers), *([last] if last else [])]
+        place, width, joint = self._place(memory, names, len(mean) or None)
         layers: list[tuple[Tensor, Tensor | None]] = []
-        for name in [*(self._name(str(number)) for number in numbers), *([last] if last else [])]:
+        for name in names:
+            if joint and name == names[-1]:
+                width = joint
             weight = self._matrix(f"{name}.weight", width)
             width = len(weight)
             bias = self._vector(f"{name}.bias", width) if f"{name}.bias" in self._tensors else None
@@ -136,11 +153,81 @@ class _Found:
             layers=tuple(layers),
             memory=memory,
             kind=kind,
+            place=place,
+            memory_norm=self._memory_norm(memory),
+            norms={
+                index: (*self._norm(self._name(str(number)), len(layers[index][0])), after)
+                for index, (number, after) in norms.items()
+            },
             normaliser=normaliser,
             mean=mean,
             divisor=divisor,
             clip=clip,
         )
+
+    def _numbers(self, last: str) -> tuple[list[int], dict[int, tuple[int, bool]]]:
+        """Numbers of the layers; and of normalisations by the layer before, with whether the activation is before."""
+        found = sorted({int(match[1]) for name in self._tensors if (match := self._sequence.fullmatch(name))})
+        layers: list[int] = []
+        norms: dict[int, tuple[int, bool]] = {}
+        expected = 0
+        for number in found:
+            weight = self._tensors.get(self._name(f"{number}.weight"))
+            # A layer, its normalisation and its activation are three numbers; the activation's has no tensors.
+            if layers and weight is not None and weight.dim() == 1 and number - layers[-1] in (1, 2):
+                norms[len(layers) - 1] = number, number - layers[-1] == 2
+                expected = layers[-1] + 3
+                continue
+            if number != expected:
+                break
+            layers.append(number)
+            expected = number + 2
+        if len(layers) + len(norms) < len(found) or not layers or (not last and len(layers) - 1 in norms):
+            raise ForeignPolicyError(
+                f"layers {found} of {self._name('')}: expected every second one, with an activation after each, or "
+                f"every third with a layer normalisation as well; {WAY_OUT}"
+            )
+        return layers, norms
+
+    def _norm(self, name: str, width: int) -> tuple[Tensor, Tensor]:
+        return self._vector(f"{name}.weight", width), self._vector(f"{name}.bias", width)
+
+    def _memory_norm(self, memory: tuple[tuple[Tensor, ...], ...]) -> tuple[Tensor, Tensor] | None:
+        """Weight and bias of the layer normalisation after the recurrent layers; None if there is none."""
+        pattern = rf"({re.escape(self._root)}(?:{self._layout.memory_norm or '(?!)'}))\.weight"
+        name = next((match[1] for one in self._tensors if (match := re.fullmatch(pattern, one))), "")
+        if name and not memory:
+            raise ForeignPolicyError(f"{name} is of recurrent layers, of which there are none; {WAY_OUT}")
+        return self._norm(name, memory[-1][1].shape[1]) if name else None
+
+    def _place(
+        self, memory: tuple[tuple[Tensor, ...], ...], names: list[str], observed: int | None
+    ) -> tuple[MemoryPlace, int | None, int | None]:
+        """Return the place of recurrent layers by the widths, the first layer's inputs, and the last one's."""
+        if not memory:
+            return MemoryPlace(), observed, None
+        read, units = memory[0][0].shape[1], memory[-1][1].shape[1]
+        if not self._layout.places:
+            if observed not in (None, read):
+                raise ForeignPolicyError(f"recurrent layers read {read} numbers, the normaliser has {observed}")
+            return MemoryPlace(), units, None
+        first, final = (self._matrix(f"{names[index]}.weight", None).shape[1] for index in (0, -1))
+        hidden = len(self._matrix(f"{names[-2]}.weight", None))
+        fitting: list[tuple[MemoryPlace, int]] = []
+        for joined in (0, 1):
+            if first == units + joined * read and final == hidden and observed in (None, read):
+                fitting.append((MemoryPlace(joins_output=bool(joined)), hidden))
+            fitting += [
+                (MemoryPlace(after=True, joins_input=bool(given), joins_output=bool(joined)), final)
+                for given in (0, 1)
+                if read == hidden + given * first and final == units + joined * first and observed in (None, first)
+            ]
+        if len(fitting) != 1:
+            raise ForeignPolicyError(
+                f"recurrent layers that read {read} and give {units} numbers fit {len(fitting)} places among layers "
+                f"from {first} to {hidden} and from {final} numbers; {WAY_OUT}"
+            )
+        return fitting[0][0], first, fitting[0][1]
 
     def _name(self, number: str) -> str:
         """Name of a layer of the sequence."""
@@ -153,6 +240,7 @@ class _Found:
         known += [rf"{re.escape(last)}\.(?:weight|bias)"] if last else []
         known += [rf"{start}(?:{layout.spread})"] if layout.spread else []
         known += [rf"{start}(?:{layout.memory})\.(?:weight|bias)_[ih]h_l\d+"] if layout.memory else []
+        known += [rf"{start}(?:{layout.memory_norm})\.(?:weight|bias)"] if layout.memory_norm else []
         known += [rf"(?:{layout.normaliser})\.\w+"] if layout.normaliser else []
         unknown = [
             name
@@ -201,7 +289,7 @@ class _Found:
             raise ForeignPolicyError(f"{name} has a variance or a deviation below 0")
         return name, mean, divisor, None if is_rsl else 5.0
 
-    def _memory(self, width: int | None) -> tuple[str, tuple[tuple[Tensor, Tensor, Tensor, Tensor], ...]]:
+    def _memory(self) -> tuple[str, tuple[tuple[Tensor, Tensor, Tensor, Tensor], ...]]:
         pattern = rf"({re.escape(self._root)}(?:{self._layout.memory or '(?!)'}))\.weight_hh_l(\d+)"
         found = [match for name in self._tensors if (match := re.fullmatch(pattern, name))]
         memory: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -215,7 +303,7 @@ class _Found:
                 raise ForeignPolicyError(
                     f"{name}.weight_hh_l{layer} has shape {[rows, units]}, neither of LSTM nor GRU"
                 )
-            inputs = self._matrix(f"{name}.weight_ih_l{layer}", units if memory else width, rows)
+            inputs = self._matrix(f"{name}.weight_ih_l{layer}", units if memory else None, rows)
             biases = [self._vector(f"{name}.bias_{label}_l{layer}", rows) for label in ("ih", "hh")]
             memory.append((inputs, state, biases[0], biases[1]))
         return kind, tuple(memory)

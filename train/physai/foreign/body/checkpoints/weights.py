@@ -38,8 +38,9 @@ def convert_weights(data: bytes, *, source: str, settings: Mapping[str, Any]) ->
 
     Returns:
         Facts (`library`, `observations`, `actions`, widths of the `hidden` layers, name of the `normaliser`, kind of
-        the `memory`, `bound` of the actions; `stated`: activation and squash with their sources, as far as the file or
-        its library's program states them), and an ONNX file
+        the `memory`, whether it is after the other layers (`memory_after`), number of `norms` of layers, `bound` of the
+        actions; `stated`: activation and squash with their sources, as far as the file or its library's program states
+        them), and an ONNX file
         as `convert_torchscript` writes it, empty if activation or squash are not known.
 
     Raises:
@@ -62,7 +63,10 @@ def weights_changes(facts: JsonFacts, settings: Mapping[str, Any]) -> list[str]:
     if settings.get("observation_clip") is not None:
         changes.append(f"observations are clipped to ±{settings['observation_clip']:g} before")
     if facts["memory"]:
-        changes.append(f"its memory ({facts['memory']}) is an input and an output, and begins at zero")
+        where = "before the last layer" if facts["memory_after"] else "before the first layer"
+        changes.append(f"its memory ({facts['memory']}, {where}) is an input and an output, and begins at zero")
+    if facts["norms"]:
+        changes.append(f"{facts['norms']} normalisations are over layers, with torch's constant 1e-5")
     return changes
 
 
@@ -107,6 +111,8 @@ def _converted(data: bytes, settings: dict[str, Any], report: ReportProgress) ->
         "hidden": weights.hidden,
         "normaliser": weights.normaliser,
         "memory": weights.kind,
+        "memory_after": weights.place.after,
+        "norms": len(weights.norms) + (weights.memory_norm is not None),
         "bound": known.get("bound", 1.0),
         "stated": {name: entry for name, entry in stated.items() if name != "bound"},
     }

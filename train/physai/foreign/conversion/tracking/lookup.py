@@ -39,12 +39,23 @@ def split(graph: bytes, described: PolicyDescription) -> tuple[bytes, bytes]:
         raise ForeignPolicyError(
             f"the network has the inputs {', '.join(inputs)}, expected the observation and {motion.index}"
         )
-    lookup, actor = _part(model, [motion.index], named), _part(model, [inputs[0]], outputs[:1])
+    lookup, actor = subgraph(model, [motion.index], named), subgraph(model, [inputs[0]], outputs[:1])
     return lookup, actor
 
 
-def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """The operators that compute these outputs from these inputs alone."""
+def subgraph(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """Return the operators that compute tensors of a model from others alone, as a model of its own.
+
+    Args:
+        model: parsed ONNX.
+        inputs: tensors that are given; those that the model computes get the shape (n, any).
+        outputs: tensors to compute.
+
+    Raises:
+        ForeignPolicyError: an output depends on another input of the model.
+    """
+    from onnx import TensorProto, helper
+
     made = {name: node for node in model.graph.node for name in node.output}
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     needed, seen = list(outputs), set[str]()
@@ -53,7 +64,7 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
         if name in seen or not name:
             continue
         seen.add(name)
-        if name in made:
+        if name in made and name not in inputs:
             needed += made[name].input
         elif name not in weights and name not in inputs:
             raise ForeignPolicyError(f"{outputs[0]} depends on {name!r}, expected {', '.join(inputs)} alone")
@@ -61,11 +72,12 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
     part.ir_version = model.ir_version
     part.opset_import.extend(model.opset_import)
     part.graph.name = model.graph.name
-    part.graph.node.extend(node for node in model.graph.node if seen.intersection(node.output))
+    part.graph.node.extend(node for node in model.graph.node if seen.intersection(node.output).difference(inputs))
     part.graph.initializer.extend(tensor for name, tensor in weights.items() if name in seen)
-    part.graph.input.extend(value for value in model.graph.input if value.name in inputs)
-    by_name = {value.name: value for value in model.graph.output}
-    part.graph.output.extend(by_name[name] for name in outputs)
+    known = {value.name: value for value in (*model.graph.input, *model.graph.output)}
+    for values, names in ((part.graph.input, inputs), (part.graph.output, outputs)):
+        for name in names:
+            values.append(known.get(name) or helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     return bytes(part.SerializeToString(deterministic=True))
 
 

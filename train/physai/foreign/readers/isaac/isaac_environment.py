@@ -26,6 +26,7 @@ from physai.foreign.readers.isaac.manager_terms import (
     single,
     terms,
 )
+from physai.foreign.readers.isaac.start_events import state_start
 from physai.foreign.readers.values import number, numbers, short
 from physai.foreign.reading import PolicyReading
 
@@ -44,7 +45,7 @@ TERMS = {
 GROUP = {"concatenate_terms", "concatenate_dim", "enable_corruption", "history_length", "flatten_history_dim"}
 """Settings of a group of terms."""
 RANGES = ("lin_vel_x", "lin_vel_y", "ang_vel_z")
-READ = {"sim", "decimation", "scene", "observations", "actions", "commands"}
+READ = {"sim", "decimation", "scene", "observations", "actions", "commands", "events"}
 TRAINED_IN = ("effort_limit", "effort_limit_sim", "velocity_limit", "velocity_limit_sim", "armature", "friction")
 """Properties of the simulated actuators; the robot's file has its own."""
 WAY_OUT = "describe the policy in a physai.yaml, or write descriptors with `train.py --export_io_descriptors`"
@@ -128,6 +129,7 @@ class IsaacEnvironment:
             raise ForeignPolicyError(f"{self.file}: no action commands {lacking[0]}, which joints has")
         by_names = "by the names of the joints"
         reading.state("default_pos", pose, f"{where}.init_state.joint_pos, {by_names}")
+        state_start(reading, self.values.get("events"), joints, self.asset, self.file.name)
         for key in ("stiffness", "damping"):
             gains = self._gains(joints, key, f"{where}.actuators")
             if gains is not None:

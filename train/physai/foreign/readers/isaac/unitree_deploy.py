@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.readers.isaac.manager_terms import document, mapping, terms
-from physai.foreign.readers.values import NETWORKS, listed, number, numbers, short
+from physai.foreign.readers.values import NETWORKS, begins_at_once, listed, number, numbers, short
 from physai.foreign.reading import PolicyReading, PolicySource
 
 DEPLOY, ENVIRONMENT = Path("params") / "deploy.yaml", Path("params") / "env.yaml"
@@ -108,6 +108,7 @@ def read(source: PolicySource) -> PolicyReading | None:
     _observation(reading, values, len(motors), file)
     _ranges(reading, values, file)
     _metadata(reading, source)
+    begins_at_once(reading, "stands up in FSM.FixStand.ts (State_FixStand.h)")
     reading.unread += sorted(set(values) - {*KEYS, "commands"})
     return reading
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from physai.sdk.base.formats.yaml_file import read_yaml
-from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
-from physai.twin.logs.readers.table import MAX_FILE_BYTES, MAX_ROWS, read_bounded
+from physai.sdk.evidence.recording_channels import COLUMNS_ENCODING, ORIGIN_METADATA_KEY
+from physai.twin.logs.readers.bags.bag_columns import joint_states
+from physai.twin.logs.readers.table import MAX_CELLS, MAX_FILE_BYTES, MAX_ROWS, read_bounded
 from physai.twin.logs.robot_log import LogError
 
 Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "PoseStamped", "Odometry", "episode", "origin"]
@@ -138,6 +139,7 @@ def _mcap_messages(path: Path) -> Iterator[BagMessage]:
 
     schemas: dict[int, str] = {}
     channels: dict[int, tuple[str, Kind, str]] = {}
+    cells = 0
     try:
         for record in _mcap_records(path):
             if isinstance(record, Schema):
@@ -148,6 +150,14 @@ def _mcap_messages(path: Path) -> Iterator[BagMessage]:
                     channels[record.id] = (record.topic, kind, record.message_encoding)
             elif isinstance(record, Message) and record.channel_id in channels:
                 topic, kind, encoding = channels[record.channel_id]
+                if encoding == COLUMNS_ENCODING and kind == "JointState":
+                    for log_ns, content in joint_states(path, topic, record.data):
+                        # Constant columns take no bytes, so that the file's size bounds nothing.
+                        cells += len(content["name"]) * len(content)
+                        if not cells <= MAX_CELLS:
+                            raise LogError(f"{path}: more than {MAX_CELLS} values; split the recording")
+                        yield BagMessage(topic, kind, log_ns, content)
+                    continue
                 yield BagMessage(topic, kind, record.log_time, _decode(path, topic, kind, encoding, record.data))
             elif isinstance(record, Metadata) and (mark := _origin_mark(record.name, record.metadata)):
                 yield BagMessage("", "origin", 0, mark)
@@ -283,7 +293,9 @@ def _decode(path: Path, topic: str, kind: Kind, encoding: str, data: bytes) -> A
             return _typestore().deserialize_cdr(data, _ROS_NAMES[kind])
     except (SerdeError, ValueError, KeyError, IndexError, RecursionError, struct.error) as error:
         raise LogError(f"{path}: topic {topic}: cannot decode a {kind}: {error}") from error
-    raise LogError(f"{path}: topic {topic}: {kind} has encoding {encoding!r}; supported are cdr and json")
+    raise LogError(
+        f"{path}: topic {topic}: {kind} has encoding {encoding!r}; supported are cdr, json and physai.columns"
+    )
 
 
 @cache
