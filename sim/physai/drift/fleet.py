@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, cast, get_
 from physai.drift.errors import DriftError
 from physai.drift.report import LOG_E, NAMED
 from physai.sdk.base.files import read_bounded
+from physai.sdk.base.formats.canonical import sha256_hex
 from physai.sdk.base.parameters.arguments import require_range, several
 from physai.sdk.base.parameters.option import Option
 
@@ -32,7 +33,7 @@ class FleetRobot:
     """One robot's report, and whether it is among those that changed."""
 
     robot: str
-    """MODEL/UNIT; the report's file name if that names no unit."""
+    """MODEL/UNIT; the report's path if that names no unit."""
     changed: bool
     log_e_value: float
     """Natural logarithm of the e-value of an unchanged robot; -inf if nothing was seen."""
@@ -80,8 +81,8 @@ def fleet_drift(
         trust: trust file with the keys that may have signed reports. None for ~/.config/physai/keys/trust.json.
 
     Raises:
-        DriftError: a file is no report, or two reports are of one robot.
-        ReportError: a signed report is not signed by a key of the trust file.
+        DriftError: a file is no report, or two reports are of one robot or the same bytes.
+        ReportError: a signed report is not signed by a key of an owner, a validator or this robot in the trust file.
         PhysaiError: `false_share` is out of range.
     """
     from physai.sdk.stats.e_values import e_benjamini_hochberg
@@ -91,12 +92,14 @@ def fleet_drift(
     if not 1 <= len(files) <= MAX_REPORTS:
         raise DriftError(f"{len(files)} reports given; give 1 to {MAX_REPORTS}, one per robot")
     store = _Trust(trust)
-    read = [_read(file, store) for file in files]
-    seen: dict[str, Path] = {}
-    for one in read:
-        if one.robot in seen:
-            raise DriftError(f"{one.file} and {seen[one.robot]} are both of {one.robot}; give one report per robot")
-        seen[one.robot] = one.file
+    read, seen = list[FleetRobot](), dict[str, Path]()
+    for file in files:
+        data = read_bounded(file, limit=MAX_REPORT_FILE_BYTES, error=DriftError)
+        read.append(one := _read(file, data, store))
+        for known, told in ((one.robot, f"both of {one.robot}"), (sha256_hex(data), "the same bytes")):
+            if known in seen:
+                raise DriftError(f"{file} and {seen[known]} are {told}; give one report per robot")
+            seen[known] = file
     changed = set(e_benjamini_hochberg([one.log_e_value for one in read], false_share))
     found = [replace(one, changed=number in changed) for number, one in enumerate(read)]
     return FleetDrift(
@@ -122,14 +125,13 @@ class _Trust:
         return self._store
 
 
-def _read(file: Path, trust: _Trust) -> FleetRobot:
+def _read(file: Path, data: bytes, trust: _Trust) -> FleetRobot:
     """Read a report, signed or not.
 
     Raises:
-        DriftError: it cannot be read, or is no report with an e-value.
-        ReportError: it is signed, but by no key of the trust file.
+        DriftError: it is no report with an e-value.
+        ReportError: it is signed, but by no key of the trust file that may report on its robot.
     """
-    data = read_bounded(file, limit=MAX_REPORT_FILE_BYTES, error=DriftError)
     try:
         document: object = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -164,16 +166,21 @@ def _robot(
     *,
     signed: bool,
 ) -> FleetRobot:
+    from physai.sdk.evidence.origin import Origin
+
     log_e: object = values.get(LOG_E)
     # An integer may be too large for a float, which the comparison is not.
     if log_e is not None and not (type(log_e) in (float, int) and -MAX_LOG_E <= cast("float", log_e) <= MAX_LOG_E):
         raise DriftError(f"{file}: {LOG_E} is {log_e!r:.100}, not a finite number")
-    usable: object = values.get("usable_s")
-    if log_e is None and (not isinstance(usable, float | int) or usable > 0.0):
-        # Without any usable block there is no e-value, which counts as 0.
+    # Without any usable block there is no e-value, which counts as 0.
+    if log_e is None and (outcome == "DRIFTED" or values.get("usable_s") != 0.0):
         raise DriftError(f"{file}: no {LOG_E}: a report of an older version; run `physai drift` again")
+    try:
+        robot = Origin.model_validate({"robot": unit}).robot or str(file)
+    except ValueError:
+        raise DriftError(f"{file}: unit {unit!r:.100} is no name of a robot, MODEL/UNIT") from None
     return FleetRobot(
-        robot=unit if isinstance(unit, str) and unit else file.name,
+        robot=robot,
         changed=False,
         log_e_value=-math.inf if log_e is None else float(cast("float", log_e)),
         outcome=outcome,

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ class DriftMoment:
     """A moment of the recordings."""
 
     recording: str
+    sha256: str
+    """Digest of the recording, whatever its file is named."""
     time_s: float
     """In the recording's time [s]."""
     clock_s: float | None
@@ -186,7 +188,7 @@ def _unit(frame: Frame, given: Sequence[DatedLog]) -> str | None:
 def _moment(block: Block, given: Sequence[DatedLog], later_s: float) -> DriftMoment:
     one, time_s = given[block.log], block.start_s + later_s
     clock = None if one.start_s is None else one.start_s + time_s
-    return DriftMoment(recording=one.log.name, time_s=time_s, clock_s=clock)
+    return DriftMoment(recording=one.log.name, sha256=one.log.sha256, time_s=time_s, clock_s=clock)
 
 
 def _before(given: Sequence[DatedLog]) -> list[float]:
@@ -296,7 +298,9 @@ def _steps(report: DriftReport, files: Sequence[str], robot: str, sources: Drift
     steps.append(DriftStep(text="recalibrate the twin on recordings since the change", command=shlex.join(fit)))
     judge = ["physai", "sim", "validate", _policy(sources.verdict), "--twin", str(new)]
     steps.append(DriftStep(text="judge the same bytes in the new twin", command=shlex.join(judge)))
-    whole = ["physai", "sim", "renew", *files, "--twin", sources.twin, "--policy", "BUNDLE", "--report", "renewed"]
+    # The twin of the last renewal lies in its own folder, which this one may not write.
+    folder = f"renewed-{report.twin_hash[:8]}"
+    whole = ["physai", "sim", "renew", *files, "--twin", sources.twin, "--policy", "BUNDLE", "--report", folder]
     steps.append(DriftStep(text="or both at once, to a new or a revoked verdict", command=shlex.join(whole)))
     text = "if they fail: retrain in the new twin, or narrow the conditions under which the policy may run"
     steps.append(DriftStep(text=text, command=""))
@@ -318,7 +322,7 @@ def report_record(report: DriftReport) -> dict[str, Any]:
         return value if math.isfinite(value) else None
 
     def moment(one: DriftMoment | None) -> dict[str, Any] | None:
-        return None if one is None else {"recording": one.recording, "time_s": one.time_s, "clock_s": one.clock_s}
+        return None if one is None else asdict(one)
 
     return {
         "outcome": report.outcome,

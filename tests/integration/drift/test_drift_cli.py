@@ -69,6 +69,8 @@ def test_a_payload_is_found_named_and_dated(folder: Path, capsys: pytest.Capture
     commands = [step["command"] for step in steps]
     assert commands[0].startswith(f"physai sim calibrate double_pendulum {folder / 'heavy.csv'} -o ")
     assert commands[1].startswith("physai sim validate policy.onnx --twin ")
+    # A folder of its own for each twin: the last renewal's has this one, perhaps, and is not written.
+    assert commands[2].endswith(f"--policy BUNDLE --report renewed-{found['twin_hash'][:8]}")
     text = page.read_text(encoding="utf-8")
     assert "DRIFTED" in text
     assert "link2.mass" in text

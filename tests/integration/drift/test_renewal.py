@@ -108,6 +108,12 @@ def test_a_policy_that_still_passes_gets_a_new_verdict_in_its_bundle(
     assert (code, again["bundle"]) == (0, found["bundle"])
     assert err.count("done before") == 3
     assert again["command"] == ""
+    # A bundle that was signed for other requirements is not handed out as done.
+    (tmp_path / "strict.json").write_text(json.dumps({"format_version": 1, "gate_settings": ["0" * 64]}))
+    code, _, err = physai(policy, *recordings, "--settings", str(tmp_path / "strict.json"))
+    assert code == 2
+    assert err.count("done before") == 3
+    assert "settings" in err.splitlines()[-1]
     # A status document that revoked the same bytes stands in the way: the new verdict needs another word.
     word = str(tmp_path / "renewed" / "status.json")
     revoke = ["bundle", "revoke", str(tmp_path / "cart.physai"), "--robot", "pusher/cell-3", "--reason", "drift"]
@@ -150,6 +156,13 @@ def test_a_policy_that_fails_now_is_revoked_and_an_interruption_costs_no_step(
     code, found, err = physai(policy, *recordings)
     assert (code, found["outcome"]) == (1, "FAIL"), err
     assert err.count("done before") == 2
+    # Without a signature of the key, a verdict in the folder is no reason to revoke: everything is done again.
+    steps = tmp_path / "renewed" / "renewal.json"
+    kept = json.loads(steps.read_text())
+    steps.write_text(json.dumps({**kept, "signature": ""}))
+    monkeypatch.setattr(validation, "validate", interrupted)
+    code, _, err = physai(policy, *recordings)
+    assert (code, err.count("done before")) == (130, 0)
     word = parse_status(Path(found["status"]).read_bytes())
     bundle = read_bundle(tmp_path / "cart.physai")
     assert word.robot == "pusher/cell-3"
@@ -171,6 +184,17 @@ def test_too_few_recordings_since_the_change_are_told_before_a_calibration(
     assert code == 2
     assert "4 of 4 recordings were begun since then; a new twin needs at least 5: record the robot as it is now" in err
     assert not (tmp_path / "renewed" / "twin.json").exists()
+    # Under other names the drift that was found is the same, and with another column map it is not.
+    names = [str(Path(shutil.copy(path, tmp_path / f"c-{Path(path).name}"))) for path in recordings[1:5]]
+    shutil.copy(Path(recordings[0]).with_name("columns.yaml"), tmp_path)
+    code, _, err = physai(write_policy(), *names)
+    assert (code, err.count("done before")) == (2, 1)
+    assert "4 of 4 recordings were begun since then" in err
+    columns = tmp_path / "columns.yaml"
+    columns.write_text(columns.read_text() + "notes: {payload: 1.5}\n")
+    code, _, err = physai(write_policy(), *names)
+    assert (code, err.count("done before")) == (2, 0)
+    assert "4 of 4 recordings were begun since then" in err
 
 
 def test_a_policy_of_another_task_is_not_revoked(

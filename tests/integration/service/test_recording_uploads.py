@@ -129,6 +129,24 @@ def test_two_robots_of_one_name_at_once_and_a_restart_in_the_middle(
     assert all(len(result.sent) + result.there == 2 for result in results)
 
 
+def test_more_than_a_recording_has_is_thrown_away(robot: Site, served: ServiceProcess, tmp_path: Path) -> None:
+    """Another holder of a token promised a larger file under the same hash."""
+    token = (tmp_path / "token").read_text().strip()
+    path = f"{served.url}/v1/robots/{UNIT}/recordings/{sha256_hex(on_the_robot(robot)[NAMES[0]])}"
+    query = {"name": NAMES[0], "size": 1 << 30}
+    for offset in (0, 800_000):
+        answer = httpx.post(
+            path,
+            params=query | {"offset": offset},
+            content=bytes(800_000),
+            headers={"authorization": f"Bearer {token}"},
+        )
+        assert answer.json() == {"received": offset + 800_000, "complete": False}
+    result = upload_recordings(to=served.url, settle_s=0.0, token_file=tmp_path / "token", tree=robot.agent.root)
+    assert (result.sent, result.problems) == (NAMES, ())
+    assert arrived(served, token) == on_the_robot(robot)
+
+
 COMMAND = [
     sys.executable,
     "-c",

@@ -25,7 +25,7 @@ def drifted(found: DriftReport) -> DriftReport:
         time_s=(0.0, 2.5),
         amounts=(0.29, 0.31),
     )
-    moment = DriftMoment(recording="<b>heavy", time_s=5.0, clock_s=None)
+    moment = DriftMoment(recording="<b>heavy", sha256="0" * 64, time_s=5.0, clock_s=None)
     step = DriftStep(text="judge", command="physai sim validate 'a<b.onnx'")
     return replace(
         found,

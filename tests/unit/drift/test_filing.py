@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.unit_keys import OTHER, UNIT, UnitKeys
 from tests.unit.drift.test_drift_page import drifted
 
 from physai.drift import DriftError, DriftReport, drift, file_report, fleet_drift
@@ -27,11 +28,15 @@ def found(still_log: RobotLog, pendulum_twin: Twin) -> DriftReport:
     return replace(report, unit="double_pendulum/bench-1", log_e_value=math.log(500.0), usable_s=10.0)
 
 
+def trusting(key: SigningKey, robot: str) -> TrustStore:
+    return TrustStore().with_key(key.public_key("robot", label=robot))
+
+
 def test_a_report_in_a_folder_states_what_was_found_and_the_hash_of_everything(
     found: DriftReport, tmp_path: Path
 ) -> None:
     file = Path(file_report(found, [KEY], tmp_path / "reports"))
-    word, keys = read_report(file.read_bytes(), TrustStore().with_key(KEY.public_key("robot")))
+    word, keys = read_report(file.read_bytes(), trusting(KEY, "double_pendulum/bench-1"))
     assert (word.robot, word.finding) == ("double_pendulum/bench-1", "DRIFTED")
     assert word.values["log_e_value"] == pytest.approx(math.log(500.0))
     assert word.values["drifted.link2.mass"] == 0.3
@@ -50,6 +55,22 @@ def test_a_fleet_reads_signed_reports_by_keys_of_its_trust_file_only(found: Drif
     stranger = file_report(found, [KEY], tmp_path / "strange")
     with pytest.raises(ReportError, match="not signed by a key of the trust file"):
         fleet_drift([stranger], trust=trust)
+
+
+def test_the_key_of_a_robot_reports_on_this_robot_only(found: DriftReport, tmp_path: Path) -> None:
+    keys = UnitKeys()
+    trust = keys.save(tmp_path / "trust.json")
+    (tmp_path / "own.json").write_bytes(keys.drift(finding="DRIFTED", values={"log_e_value": 50.0}))
+    own = fleet_drift([tmp_path / "own.json"], trust=trust).robots[0]
+    assert (own.robot, own.signed, own.changed) == (UNIT, True, True)
+    (tmp_path / "forged.json").write_bytes(keys.drift(key=keys.robots[OTHER], values={"log_e_value": 50.0}))
+    with pytest.raises(ReportError, match=f"the report is on {UNIT}, and signed by the key of {OTHER}"):
+        fleet_drift([tmp_path / "forged.json"], trust=trust)
+    # The label of a key has the first 64 characters of a name.
+    long = "double_pendulum/" + "b" * 60
+    file = Path(file_report(found, [KEY], tmp_path, robot=long))
+    word, _ = read_report(file.read_bytes(), trusting(KEY, long[:64]))
+    assert word.robot == long
 
 
 def test_a_report_is_about_a_unit(found: DriftReport, tmp_path: Path) -> None:

@@ -90,6 +90,32 @@ def test_two_reports_of_one_robot_are_refused(tmp_path: Path) -> None:
         fleet_drift(files)
 
 
+def test_copies_of_a_report_that_names_no_unit_are_refused(tmp_path: Path) -> None:
+    """Forty robots that have changed, which are one, would lower the bar for all others."""
+    first = report(tmp_path, None, math.log(1e6))
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(first.read_bytes())
+    with pytest.raises(
+        DriftError, match=r"copy\.json and .*report\.json are the same bytes; give one report per robot"
+    ):
+        fleet_drift([first, copy])
+
+
+def test_robots_without_a_unit_are_named_by_their_paths(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    files = [report(tmp_path / "a", None, 2.0), report(tmp_path / "b", None, 1.0)]
+    assert [one.robot for one in fleet_drift(files).robots] == [str(file) for file in files]
+
+
+@pytest.mark.parametrize("unit", ["ur10e/cell-3 ", "", "a b", "a/\nb", 5, "a" * 129])
+def test_a_name_that_no_robot_can_have_is_refused(tmp_path: Path, unit: Any) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({"outcome": "HOLDS", "reason": "", "named": [], "unit": unit, "log_e_value": 0.0}))
+    with pytest.raises(DriftError, match="is no name of a robot, MODEL/UNIT"):
+        fleet_drift([file])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -102,6 +128,9 @@ def test_two_reports_of_one_robot_are_refused(tmp_path: Path) -> None:
         ('{"outcome": "HOLDS", "reason": "", "named": [], "log_e_value": true}', "True, not a finite number"),
         (f'{{"outcome": "HOLDS", "reason": "", "named": [], "log_e_value": 1{"0" * 400}}}', "not a finite number"),
         ('{"outcome": "HOLDS", "reason": "", "named": [], "usable_s": 9}', "a report of an older version"),
+        ('{"outcome": "HOLDS", "reason": "", "named": [], "usable_s": NaN}', "a report of an older version"),
+        ('{"outcome": "HOLDS", "reason": "", "named": [], "usable_s": -Infinity}', "a report of an older version"),
+        ('{"outcome": "DRIFTED", "reason": "", "named": [], "usable_s": 0}', "a report of an older version"),
     ],
 )
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path, content: str, message: str) -> None:

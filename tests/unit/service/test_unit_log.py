@@ -15,6 +15,7 @@ from physai.sdk.evidence.verdict import utc_text
 from physai.sdk.signing.attestation import parse_envelope
 from physai.sdk.signing.ed25519 import SigningKey
 from physai.sdk.signing.status.robot_state import RobotStatePredicate, sign_robot_state
+from physai.sdk.signing.status.status_document import RevokedVerdict, next_status, sign_status
 from physai.service.database.engine import open_database
 from physai.service.database.tables import UnitDocumentRow
 from physai.service.problems import ProblemError
@@ -89,7 +90,7 @@ def test_a_revoked_key_speaks_for_its_robot_no_more() -> None:
 
 def test_owner_and_validator_report_on_every_robot(log: UnitLog) -> None:
     file(log, KEYS.drift(key=KEYS.owner))
-    file(log, KEYS.drift(key=KEYS.validator, finding="DRIFTED", age_s=1.0))
+    file(log, KEYS.drift(key=KEYS.validator, finding="DRIFTED", age_s=10.0))
     assert [one["role"] for one in log.drift(UNIT, before=None, limit=9)] == ["owner", "validator"]
 
 
@@ -158,6 +159,39 @@ def test_each_role_fills_its_own_part_of_the_log(log: UnitLog, monkeypatch: pyte
         file(log, KEYS.drift(age_s=60.0))
     assert log.drift(UNIT, before=None, limit=9) == kept
     assert [one["entry"] for one in log.drift(UNIT, before=int(ago(25.0).timestamp()), limit=1)] == [kept[1]["entry"]]
+
+
+def test_words_for_the_model_push_none_for_the_unit_out(log: UnitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(unit_log.KEPT, "word", 3)
+    file(log, KEYS.state())
+    file(log, KEYS.word(age_s=1000.0, revoked=BUNDLE))
+    for age in range(10, 0, -1):
+        file(log, KEYS.word(age_s=age, robot="ur10e"))
+    assert log.overview(UNIT)["verdict"]["revoked"]["bundle"] == BUNDLE
+    with pytest.raises(ProblemError, match="older than the 3 of its kind"):
+        file(log, KEYS.word(age_s=20.0, robot="ur10e"))
+    for age in (900.0, 800.0, 700.0):
+        file(log, KEYS.word(age_s=age))
+    assert log.overview(UNIT)["verdict"]["revoked"] is None
+    with Session(log._engine) as session:  # pyright: ignore[reportPrivateUsage]
+        facts = [json.loads(one) for one in session.scalars(select(UnitDocumentRow.facts).filter_by(kind="word"))]
+    assert [one["robot"] for one in facts].count(UNIT) == [one["robot"] for one in facts].count("ur10e") == 3
+
+
+def test_a_word_whose_serial_is_ahead_would_silence_later_ones(log: UnitLog) -> None:
+    def word(serial: int, revoked: tuple[RevokedVerdict, ...] = ()) -> bytes:
+        changes = {"serial": serial, "revoked": revoked}
+        return sign_status([KEYS.validator], next_status(None, UNIT, ago(0.0)).model_copy(update=changes))
+
+    now = int(ago(0.0).timestamp())
+    file(log, KEYS.state())
+    for serial in (2**53 - 1, now + 400):
+        with pytest.raises(ProblemError, match=rf"has serial {serial}, and serials are seconds since 1970, now \d+"):
+            file(log, word(serial))
+    file(log, word(now + 200))
+    entry = RevokedVerdict(bundle=BUNDLE, reason="gear", since=utc_text(ago(0.0)))
+    file(log, word(now + 201, (entry,)))
+    assert log.overview(UNIT)["verdict"]["revoked"]["reason"] == "gear"
 
 
 def test_there_is_an_end_to_the_number_of_robots(log: UnitLog, monkeypatch: pytest.MonkeyPatch) -> None:

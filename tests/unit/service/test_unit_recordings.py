@@ -1,15 +1,18 @@
 """An uploaded recording is whole or not there, whatever order its parts come in and wherever the upload breaks off."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from physai.service.database.engine import open_database
 from physai.service.problems import ProblemError
 from physai.service.registry.blobs import BlobStore
-from physai.service.registry.units import unit_recordings
+from physai.service.registry.units import unit_log, unit_recordings
+from physai.service.registry.units.unit_log import UnitLog, require_known_or_place
 from physai.service.registry.units.unit_recordings import UnitRecordings
 
 UNIT, OTHER = "ur10e/cell-3", "ur10e/cell-4"
@@ -107,6 +110,16 @@ def test_a_service_that_died_before_it_listed_a_recording_lists_it_at_the_next_a
     assert len(stored(tmp_path)) == 1
 
 
+def test_more_than_a_recording_has_is_thrown_away(recordings: UnitRecordings) -> None:
+    """Another holder of a token promised a larger file under the same hash."""
+    assert add(recordings, bytes(1025), 0, size=1 << 30) == (1025, False)
+    assert add(recordings, DATA, 0) == (1024, True)
+    other = hashlib.sha256(b"x").hexdigest()
+    assert recordings.append(UNIT, other, b"yyy", name="b.mcap", size=9, offset=0, by="")["received"] == 3
+    with pytest.raises(ProblemError, match="begins at byte 1, and 0 bytes are here: go on from there"):
+        recordings.append(UNIT, other, b"", name="b.mcap", size=1, offset=1, by="")
+
+
 @pytest.mark.parametrize("name", ["../a.mcap", "/etc/passwd", "a/b.mcap", "", ".mcap", "a\n.mcap", "ä.mcap", "a" * 129])
 def test_a_name_is_no_path(recordings: UnitRecordings, name: str) -> None:
     with pytest.raises(ProblemError, match="is no name of a recording"):
@@ -124,6 +137,46 @@ def test_unfinished_uploads_are_bounded_and_old_ones_make_room(
     assert add(recordings, DATA[:600], 0, robot=OTHER) == (600, False)
     assert recordings.progress(UNIT, SHA256)["received"] == 0
     assert len(stored(tmp_path)) == 1
+
+
+def begin(recordings: UnitRecordings, robot: str, number: int) -> str:
+    """Begin an upload of which one byte arrives."""
+    digest = hashlib.sha256(b"%d" % number).hexdigest()
+    recordings.append(robot, digest, b"x", name="a.mcap", size=100, offset=0, by="")
+    return digest
+
+
+def test_a_robot_that_finishes_nothing_costs_no_other_robot_its_upload(
+    recordings: UnitRecordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unit_recordings, "MAX_OWN_PARTIAL", 3)
+    monkeypatch.setattr(unit_recordings, "MAX_PARTIAL", 5)
+    other = begin(recordings, OTHER, 0)
+    started: list[str] = []
+    for number in range(9):
+        for age, file in enumerate(sorted(stored(tmp_path), key=lambda file: file.stat().st_mtime_ns, reverse=True)):
+            os.utime(file, (0, 1e9 - age))
+        started.append(begin(recordings, UNIT, number))
+    assert [recordings.progress(UNIT, one)["received"] for one in started] == [0] * 6 + [1] * 3
+    assert recordings.progress(OTHER, other)["received"] == 1
+    begin(recordings, OTHER, 1)
+    assert len(stored(tmp_path)) == 5
+
+
+def test_robots_that_have_recordings_only_are_counted(
+    engine: Engine, recordings: UnitRecordings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unit_log, "MAX_UNITS", 2)
+    add(recordings, DATA, 0)
+    add(recordings, DATA, 0, robot=OTHER)
+    # Also of one whose content is here already.
+    for data in (DATA, DATA[:600]):
+        with pytest.raises(ProblemError, match="2 robots are known already, as many as one service keeps"):
+            add(recordings, data, 0, robot="ur10e/cell-5")
+    begin(recordings, OTHER, 0)
+    assert UnitLog(engine).names(after="", limit=9) == [UNIT, OTHER]
+    with Session(engine) as session, pytest.raises(ProblemError, match="2 robots are known already"):
+        require_known_or_place(session, "ur10e/cell-5")
 
 
 def test_the_number_of_recordings_of_a_robot_is_bounded(

@@ -17,7 +17,7 @@ from physai.sdk.cli.verb import AsJson, verb
 def upload_verb(call: Callable[..., RecordingUpload], *, as_json: AsJson = False) -> int:
     """Send recordings.
 
-    exit code: 1 if the service refused a document
+    exit code: 1 if a recording was not sent, or a document not filed
     """
     shown: dict[str, Any] = {"progress": _progress} if sys.stderr.isatty() and not as_json else {}
     result = call(**shown)

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.service import Service
+from physai.sdk.base.service import Service, ServiceRequestError
 
 APPEND_S = 120.0
 """Longest silence of a service that stores a part [s]."""
@@ -28,6 +29,10 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 class UploadError(PhysaiError):
     """A recording cannot be sent."""
+
+
+class UnsentRecordingError(UploadError):
+    """One recording cannot be sent; the receiver may take others."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,20 @@ class ServiceReceiver(RecordingReceiver):
         """See the base class."""
         query = f"name={quote(recording.name)}&size={recording.size}&offset={offset}"
         path = f"{self._path}/{recording.sha256}?{query}"
-        return self._checked(self._service.post(path, data, timeout_s=APPEND_S), recording)
+        try:
+            return self._checked(self._service.post(path, data, timeout_s=APPEND_S), recording)
+        except ServiceRequestError as error:
+            # Of a robot or a token that it does not take, it says so when it is asked how much is there.
+            if str(error).endswith("(HTTP 422)"):
+                raise UnsentRecordingError(f"{recording.name}: {error}") from None
+            raise
 
     def _checked(self, answer: Any, recording: OutgoingRecording) -> Arrived:
         fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
         size, complete = fields.get("received"), fields.get("complete")
+        if complete is False and type(size) is int and size > recording.size:
+            # Another sender promised more; the service throws that away when this upload begins.
+            size = 0
         if type(size) is not int or type(complete) is not bool or not 0 <= size <= recording.size:
             raise UploadError(
                 f"{self._service.url} answers {answer!r:.100} about {recording.name}, which has {recording.size} bytes"
@@ -92,7 +106,10 @@ class ServiceReceiver(RecordingReceiver):
 
 
 class FolderReceiver(RecordingReceiver):
-    """A folder; recordings are in a folder per robot, and their names end in the first digits of their SHA-256."""
+    """A folder; recordings are in a folder per robot, and their names end in the first digits of their SHA-256.
+
+    On a file system without locks, two uploads of one recording at once may have to send it again.
+    """
 
     def __init__(self, folder: Path, robot: str) -> None:
         """Open the folder of a robot below an existing folder; `close` ends it.
@@ -108,7 +125,7 @@ class FolderReceiver(RecordingReceiver):
                 for part in name_parts(robot, least=1):
                     with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=parent)
-                        os.fsync(parent)
+                        _if_supported(os.fsync, parent)
                     parent = os.open(part, os.O_DIRECTORY | _OPEN, dir_fd=parent)
                     stack.callback(os.close, parent)
             except OSError as error:
@@ -132,11 +149,11 @@ class FolderReceiver(RecordingReceiver):
             file = os.open(_partial(recording), os.O_RDWR | os.O_CREAT | _OPEN, 0o644, dir_fd=self._folder)
             with os.fdopen(file, "rb+", buffering=0) as part:
                 # Two programs may send the same recording.
-                fcntl.flock(part, fcntl.LOCK_EX)
+                _if_supported(fcntl.flock, part, fcntl.LOCK_EX)
                 return self._append(recording, offset, data, part.fileno())
         except OSError as error:
             kept = f"; what arrived of {recording.name} is kept: make room, then go on" * (error.errno in _FULL)
-            raise UploadError(f"{self._path}: {error.strerror or error}{kept}") from None
+            raise self._failed(_final(recording), error, kept) from None
 
     def _append(self, recording: OutgoingRecording, offset: int, data: bytes, file: int) -> Arrived:
         partial, final = _partial(recording), _final(recording)
@@ -165,9 +182,11 @@ class FolderReceiver(RecordingReceiver):
             same = hashlib.file_digest(whole, "sha256").hexdigest() == recording.sha256
         if not same:
             os.unlink(partial, dir_fd=self._folder)
-            raise UploadError(f"{self._path}: {recording.name} is damaged there; it is sent again from its start")
+            raise UnsentRecordingError(
+                f"{self._path}: {recording.name} is damaged there; it is sent again from its start"
+            )
         os.rename(partial, final, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        os.fsync(self._folder)
+        _if_supported(os.fsync, self._folder)
         return Arrived(at, complete=True)
 
     def _size(self, name: str) -> int:
@@ -177,11 +196,29 @@ class FolderReceiver(RecordingReceiver):
         except FileNotFoundError:
             return -1
         except OSError as error:
-            raise UploadError(f"{self._path / name}: {error.strerror or error}") from None
+            raise self._failed(name, error) from None
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+    def _failed(self, name: str, error: OSError, more: str = "") -> UploadError:
+        kind = UploadError if error.errno in _RECEIVER else UnsentRecordingError
+        return kind(f"{self._path / name}: {error.strerror or error}{more}")
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_RECEIVER = (
+    *(*_FULL, errno.EROFS, errno.EIO, errno.ENOENT, errno.ENODEV, errno.ENXIO),
+    *(errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+)
+"""Errors of a receiver that is full, removed or cannot be reached; others are of one recording."""
+
+
+def _if_supported(call: Callable[..., None], *arguments: Any) -> None:
+    """Sync a folder or lock a file, which some file systems cannot: the SHA-256 at the end counts."""
+    try:
+        call(*arguments)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
 
 
 def name_parts(robot: str, *, least: int) -> tuple[str, ...]:

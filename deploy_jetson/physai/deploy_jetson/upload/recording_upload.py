@@ -48,7 +48,7 @@ class RecordingUpload:
     filed: int
     """Number of signed documents that the service accepted or had."""
     problems: tuple[str, ...]
-    """Why other documents were not filed."""
+    """Why other documents were not filed, and other recordings not sent."""
 
 
 def upload_recordings(
@@ -63,7 +63,8 @@ def upload_recordings(
 ) -> RecordingUpload:
     """Send the robot's finished recordings that are not there yet, oldest first; nothing is deleted on the robot.
 
-    A service also gets the robot's signed state and its latest shadow evidence.
+    A service also gets the robot's signed state and its latest shadow evidence. If a recording cannot be sent,
+    `problems` says so, and the next ones are sent.
 
     Args:
         to: service of `physai sim serve`, or an existing folder, such as a mounted stick.
@@ -75,13 +76,13 @@ def upload_recordings(
         progress: receives names of recordings and the share of each that has arrived.
 
     Raises:
-        UploadError: the receiver does not take a recording: its disk is full, or the content arrives damaged.
-        ServiceRequestError: the service cannot be reached or refuses a recording.
+        UploadError: the folder is full, removed or cannot be read.
+        ServiceRequestError: the service cannot be reached, is full, or refuses the token.
         PhysaiError: an option is out of range, or the robot's tree cannot be read.
     """
     from physai.deploy_jetson.telemetry.flight.file import FlightFolder
     from physai.deploy_jetson.telemetry.run_telemetry import RECORDINGS_FOLDER
-    from physai.deploy_jetson.upload.receivers import FolderReceiver, ServiceReceiver, UploadError
+    from physai.deploy_jetson.upload.receivers import FolderReceiver, ServiceReceiver, UnsentRecordingError, UploadError
     from physai.deploy_jetson.upload.robot_documents import file_documents
     from physai.sdk.base.files import oserror_as
 
@@ -106,7 +107,10 @@ def upload_recordings(
         with oserror_as(UploadError, f"{folder}: the recordings cannot be read"):
             files = FlightFolder(folder).recordings() if folder.exists() else ()
         for file in files:
-            sender.send(file, settle_s)
+            try:
+                sender.send(file, settle_s)
+            except UnsentRecordingError as error:
+                problems.append(str(error))
     return RecordingUpload(
         sent=tuple(sender.sent),
         bytes_sent=sender.bytes_sent,
@@ -137,17 +141,17 @@ class _Sender:
         self, receiver: RecordingReceiver, max_rate: float | None, progress: Callable[[str, float], None]
     ) -> None:
         self._receiver, self._max_rate, self._progress = receiver, max_rate, progress
-        self._part = PART_BYTES if max_rate is None else max(512, min(PART_BYTES, int(max_rate * PART_S)))
+        self._part = PART_BYTES if max_rate is None else max(512, int(min(PART_BYTES, max_rate * PART_S)))
         self._next_s = time.monotonic()
         self.sent: list[str] = []
         self.bytes_sent = self.there = self.unfinished = 0
 
     def send(self, path: Path, settle_s: float) -> None:
         """Send a recording, unless it is there, unfinished, or deleted meanwhile to make room for others."""
-        from physai.deploy_jetson.upload.receivers import OutgoingRecording, UploadError
+        from physai.deploy_jetson.upload.receivers import OutgoingRecording, UnsentRecordingError
         from physai.sdk.base.files import open_plain, oserror_as
 
-        with oserror_as(UploadError, f"{path}: cannot be read"):
+        with oserror_as(UnsentRecordingError, f"{path}: cannot be read"):
             try:
                 # A recording that is replaced or deleted while it is sent stays as it was in this open file.
                 file = open_plain(path)
@@ -163,7 +167,7 @@ class _Sender:
                 self._send(OutgoingRecording(path.name, sha256, status.st_size), file.fileno())
 
     def _send(self, recording: OutgoingRecording, file: int) -> None:
-        from physai.deploy_jetson.upload.receivers import UploadError
+        from physai.deploy_jetson.upload.receivers import UnsentRecordingError
 
         furthest, failures, offset = -1, 0, None
         for _ in range(MOST_OFTEN * (2 + recording.size // self._part)):
@@ -193,7 +197,9 @@ class _Sender:
             if found.size > furthest:
                 failures = 0
             furthest, offset = max(furthest, found.size), found.size
-        raise UploadError(f"{recording.name}: its receiver asks for the same bytes again and again; {offset} are there")
+        raise UnsentRecordingError(
+            f"{recording.name}: its receiver asks for the same bytes again and again; {offset} are there"
+        )
 
     def _wait(self, size: int) -> None:
         if self._max_rate is not None:

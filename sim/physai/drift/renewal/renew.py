@@ -106,7 +106,8 @@ def renew(
     Raises:
         DriftError: the bundle's verdict rests on another twin, too few recordings were begun since the change, or the
             options name another task or robot than the policy's.
-        PhysaiError: a recording, the twin, the policy or the folder is unusable, or an argument is out of range.
+        PhysaiError: a recording, the twin, the policy or the folder is unusable, the twin or the policy is a file that
+            the renewal would write, or an argument is out of range.
     """
     from physai.drift.renewal.judged_policy import JudgedPolicy
     from physai.drift.renewal.stages import RenewalStages
@@ -123,7 +124,8 @@ def renew(
         recordings, twin=twin, verdict=None, columns=columns, alarm_share=alarm_share, page=folder / PAGE_FILE
     )
     judged = JudgedPolicy.read(policy, inputs.twin.hash)
-    steps = RenewalSteps(folder)
+    _require_apart(folder, Path(twin), Path(policy))
+    steps = RenewalSteps(folder, key)
     found, of = _drift(steps, inputs, say)
     if found["outcome"] != "DRIFTED":
         return Renewal(outcome=found["outcome"], reason=found["reason"])
@@ -161,12 +163,27 @@ def renew(
     )
 
 
+def _require_apart(folder: Path, twin: Path, policy: Path) -> None:
+    """Raise PhysaiError for a twin or policy that the renewal would replace."""
+    from physai.drift.renewal.stages import TWIN_FILE
+    from physai.drift.renewal.steps import STEPS_FILE
+
+    written = [folder / n for n in (TWIN_FILE, DRIFT_FILE, PAGE_FILE, STATUS_FILE, STEPS_FILE, policy.name)]
+    for option, given in (("twin", twin), ("policy", policy)):
+        for out in written:
+            if out.is_file() and out.samefile(given):
+                raise PhysaiError(
+                    f"`{option}` {given} would be replaced by the renewal's {out}; give another `report` folder"
+                )
+
+
 def _drift(
     steps: RenewalSteps, inputs: WatchedInputs, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, object]]:
     """Return the monitor's record, and the inputs that it follows from; a drift is kept in the folder."""
     from physai.drift.page import drift_page
     from physai.drift.renewal.stages import share_lines
+    from physai.drift.renewal.steps import log_hash
     from physai.drift.report import report_record
     from physai.drift.watch import judged
     from physai.sdk.base.files import read_bounded
@@ -174,8 +191,8 @@ def _drift(
 
     of: dict[str, object] = {
         "twin": inputs.twin.hash,
-        "recordings": [one.log.sha256 for one in inputs.given],
-        "calibration": [log.sha256 for log in inputs.own],
+        "recordings": [log_hash(one.log) for one in inputs.given],
+        "calibration": [log_hash(log) for log in inputs.own],
         "alarm_share": inputs.alarm_share,
     }
     file = steps.folder / DRIFT_FILE
@@ -204,8 +221,8 @@ def since_change(given: Sequence[DatedLog], since: Mapping[str, Any]) -> tuple[R
     from physai.twin.calibration.split import HELD_OUT_SHARE
     from physai.twin.model.credibility import MIN_RECORDINGS
 
-    names = [one.log.name for one in given]
-    first = names.index(since["recording"]) + (since["time_s"] > LATE_S)
+    # By its digest: the file may have been renamed since the drift was found.
+    first = [one.log.sha256 for one in given].index(since["sha256"]) + (since["time_s"] > LATE_S)
     logs = tuple(one.log for one in given[first:])
     least = math.ceil(MIN_RECORDINGS / HELD_OUT_SHARE)
     if len(logs) < least:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from physai.gates.report.validation import Progress
     from physai.gates.runner import ProgressLine
     from physai.sdk.bundle.manifest import Bundle
-    from physai.sdk.evidence.verdict import Verdict
+    from physai.sdk.evidence.verdict import GateResult, Verdict
     from physai.sdk.signing.ed25519 import SigningKey
     from physai.sdk.signing.files.rederivation import VerdictTerms
     from physai.twin.calibration.fit.fit import FitProgress
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 TWIN_FILE = "twin.json"
 MAX_REASON = 480
 """Characters of the reason in a status document."""
-GIVEN = [(gate, "INCONCLUSIVE") for gate in ("parity", "engine", "latency")]
-"""Gates that are undecided if a file or a package is missing."""
+GIVEN = ("parity", "engine", "latency")
+"""Gates that are undecided if a file or a package is missing; so is non-inferiority, which then plays no episode."""
 LINE_SHARE = 0.1
 """Share of a stage between two lines about it."""
 
@@ -119,6 +119,7 @@ class RenewalStages:
 
     def signed(self, verdict: Verdict, terms: VerdictTerms, status: Path) -> RenewalAct:
         """Sign the new verdict in a copy of the bundle, or say how."""
+        from physai.drift.renewal.steps import option_hashes
         from physai.sdk.signing.files.bundles import sign_as_validator
 
         path, report = self.policy.path, self.steps.folder / REPORT_FOLDER
@@ -127,7 +128,7 @@ class RenewalStages:
             words = ["physai", "bundle", verb, str(path), "--verdict", str(report), "--robot", str(terms.robot)]
             more = [] if self.policy.bundle is None else ["--replace", "--out", str(out)]
             return RenewalAct(None, shlex.join([*words, *more]))
-        of = {"of": self._of(verdict), "terms": [terms.robot, terms.days, terms.replay]}
+        of = {"of": self._of(verdict), "terms": option_hashes(terms)}
         if not self.steps.is_done("bundle", of, out):
             sign_as_validator(path, self.key, report, terms=terms, out=out, replace=True)
             self.steps.keep("bundle", of, out)
@@ -176,9 +177,14 @@ def require_judged(verdict: Verdict, path: Path) -> None:
     held = [gate for gate in verdict.gates if gate.outcome != "PASS"]
     # The contract gate passed for the same bytes before, and after it no gate ran.
     wrong = [gate for gate in held if gate.gate == "contract"] or held
-    if wrong and all(gate.gate == "contract" or (gate.gate, gate.outcome) in GIVEN for gate in wrong):
+    if wrong and all(gate.gate == "contract" or _is_missing(gate) for gate in wrong):
         told = "; ".join(f"{gate.gate}: {gate.message} {gate.next_step}" for gate in wrong)
         raise DriftError(f"{path} was not judged, and nothing was signed or revoked: {told}")
+
+
+def _is_missing(gate: GateResult) -> bool:
+    idle = gate.gate == "non-inferiority" and not gate.episodes
+    return gate.outcome == "INCONCLUSIVE" and (idle or gate.gate in GIVEN)
 
 
 def share_lines(label: str, say: Callable[[str], None]) -> Callable[[float], None]:

@@ -156,6 +156,7 @@ def test_a_stop_at_a_waiting_runtime_stops_the_one_that_drives(bench: Bench) -> 
     active = next(one for one in both if one.status().get("lifecycle") == "active")
     waiting = next(one for one in both if one is not active)
     active.wait_for_run()
+    waiting.wait_for(lambda: "the robot" in str(waiting.status().get("waiting_for", "")))
     assert waiting.tell("stop") == {"accepted": "stop", "durable": True}
     active.wait_for(lambda: active.status().get("stopped"))
     assert active.status()["guard"] == "PROTECTIVE_STOP"

@@ -1,6 +1,8 @@
 """The recorder's process: it writes when told to, and when the runtime is gone."""
 
+import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from tests.harness.fixtures.sample import sample_contract
 from tests.support.patience import until
 
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder
-from physai.deploy_jetson.telemetry.flight.flight_process import GONE
+from physai.deploy_jetson.telemetry.flight.flight_process import ENDED, GONE
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import empty_sample
@@ -123,7 +125,33 @@ def test_a_process_that_is_gone_is_noticed(tmp_path: Path) -> None:
     process.wait()
     recorder.request("requested")
     assert "the flight recorder does not answer" in recorder.status.problem
-    recorder.close()
+    assert recorder.close() == [ENDED]
+    assert (recorder.status.problem, recorder.status.waiting) == (ENDED, [])
+
+
+def test_a_process_that_ends_with_an_error_says_which(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    message = json.dumps({"shadow": "{}"}).encode()
+    socket.send_fds(recorder._connection, [message], [recorder.ring.descriptor])  # pyright: ignore[reportPrivateUsage]
+    recorder._process.wait()  # pyright: ignore[reportPrivateUsage]
+    (said,) = recorder.read()
+    assert said.startswith(f"{ENDED}: the shadow: ")
+    recorder.set_origin(ORIGIN | {"version": "4"})
+    assert (recorder.read(), recorder.close(), recorder.status.problem) == ([], [], said)
+
+
+def test_a_process_that_is_killed_with_requests_unread_is_noticed_at_once(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    push(recorder, 2)
+    recorder.request("requested")
+    until(recorder.read)
+    process = recorder._process  # pyright: ignore[reportPrivateUsage]
+    process.send_signal(signal.SIGSTOP)
+    recorder.request("HOLD: sensor stale")
+    process.kill()
+    process.wait()
+    assert (recorder.read(), recorder.read()) == ([ENDED], [])
+    assert recorder.close() == []
 
 
 def test_a_service_manager_that_ends_all_processes_at_once_ends_it_last(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Scheduled segments in the recorder's process: next to a loop that never waits, and over kills."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tests.harness.fixtures.sample import sample_contract
 from tests.support.patience import until
 
 from physai.deploy_jetson.telemetry.flight.file import FlightFolder, is_scheduled
-from physai.deploy_jetson.telemetry.flight.flight_process import GONE
+from physai.deploy_jetson.telemetry.flight.flight_process import ENDED, GONE
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
 from physai.deploy_jetson.telemetry.flight.segment_schedule import SegmentLedger, SegmentSchedule
 from physai.sdk.base.formats.column_blocks import decode_block
@@ -125,13 +126,50 @@ def test_a_recorder_that_is_killed_in_a_segment_is_said_and_counted(tmp_path: Pa
     push(recorder, 500)
     until(lambda: json.loads((tmp_path / "segments.json").read_text())["open"])
     recorder._process.kill()  # pyright: ignore[reportPrivateUsage]
-    recorder.close()
+    ended, lost = recorder.close()
+    assert ended == ENDED
+    assert lost.startswith("a scheduled segment is lost: the recorder ended without writing it")
     assert segments(tmp_path) == []
     again = started(tmp_path)
     push(again, 1)
-    (said,) = again.close()
-    assert said.startswith("a scheduled segment is lost: the recorder ended without writing it")
+    assert again.close() == []
     assert again.status.segments["lost"] == 1
+
+
+def test_a_recorder_that_is_killed_between_segments_is_said_and_the_time_counts_as_driven(tmp_path: Path) -> None:
+    schedule = SegmentSchedule(bytes.fromhex(SEED), RULES)
+    ends = {number: schedule.window(number).end_s for number in range(100)}
+    begun_s = next(end + 1.0 for number, end in ends.items() if schedule.window(number + 1).start_s - end > 20.0)
+    SegmentLedger(seed=SEED, driven_s=begun_s).save(tmp_path)
+    recorder = started(tmp_path)
+    push(recorder, 10)
+    until(lambda: SegmentLedger.load(tmp_path)[0].driven_s > begun_s)
+    recorder._process.kill()  # pyright: ignore[reportPrivateUsage]
+    recorder._process.wait()  # pyright: ignore[reportPrivateUsage]
+    push(recorder, 15_000)
+    assert (recorder.read(), recorder.read()) == ([ENDED], [])
+    recorder.set_origin({"version": "4"})
+    recorder.request("HOLD: sensor stale")
+    assert (recorder.status.problem, recorder.status.waiting) == (ENDED, [])
+    assert recorder.close() == []
+    # 150 s and the 30 s by which the ledger was ahead are not the same.
+    assert SegmentLedger.load(tmp_path)[0].driven_s == pytest.approx(begun_s + 15_010 * PERIOD_S)
+    again = started(tmp_path)
+    push(again, 100)
+    again.close()
+    assert SegmentLedger.load(tmp_path)[0].driven_s == pytest.approx(begun_s + 15_110 * PERIOD_S)
+
+
+def test_a_ledger_that_cannot_be_written_after_a_kill_is_said(tmp_path: Path) -> None:
+    window_ahead(tmp_path)
+    recorder = started(tmp_path)
+    recorder._process.kill()  # pyright: ignore[reportPrivateUsage]
+    recorder._process.wait()  # pyright: ignore[reportPrivateUsage]
+    push(recorder, 10)
+    shutil.rmtree(tmp_path)
+    ended, problem = recorder.close()
+    assert ended == ENDED
+    assert "segments.json: cannot be written" in problem
 
 
 def test_a_recorder_that_hangs_delays_no_tick_and_counts_what_it_missed(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """A folder gets recordings whole, once and nowhere else, whatever lies there already."""
 
+import errno
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.harness.fixtures.site import Site
@@ -18,10 +21,12 @@ from physai.deploy_jetson.upload.receivers import (
     OutgoingRecording,
     RecordingReceiver,
     ServiceReceiver,
+    UnsentRecordingError,
     UploadError,
 )
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.base.service import Service
+from physai.sdk.base.service import Service, ServiceRequestError
+from physai.sdk.cli.main import main
 
 UNIT = "ur10e/cell-3"
 DATA = bytes(range(256)) * 4
@@ -211,13 +216,124 @@ def test_a_receiver_that_asks_for_the_same_again_and_again_is_left(
     robot: Site, stick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FolderReceiver, "append", Forgetful.append)
-    with pytest.raises(UploadError, match="asks for the same bytes again and again; 0 are there"):
+    result = upload_recordings(to=str(stick), settle_s=0.0, tree=robot.agent.root)
+    assert result.sent == ()
+    said = "its receiver asks for the same bytes again and again; 0 are there"
+    assert result.problems == tuple(f"{name}: {said}" for name in NAMES)
+
+
+def obstruct(robot: Site, stick: Path) -> Path:
+    """Put a folder where the first recording belongs."""
+    data = (robot.agent.root / "recordings" / NAMES[0]).read_bytes()
+    obstacle = stick / UNIT / NAMES[0].replace(".mcap", f"-{hashlib.sha256(data).hexdigest()[:12]}.mcap")
+    obstacle.mkdir(parents=True)
+    return obstacle
+
+
+def test_one_recording_that_cannot_be_stored_does_not_block_the_next(
+    robot: Site, stick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obstacle = obstruct(robot, stick)
+    result = upload_recordings(to=str(stick), settle_s=0.0, tree=robot.agent.root)
+    assert (result.sent, result.problems) == (NAMES[1:], (f"{obstacle}: Is a directory",))
+    command = ["robot", "upload", "--to", str(stick), "--settle-s", "0", "--root", str(robot.agent.root)]
+    assert main(command) == 1
+    assert f"note: {obstacle}: Is a directory" in capsys.readouterr().err
+    obstacle.rmdir()
+    assert main(command) == 0
+
+
+def test_a_recording_that_cannot_be_read_does_not_block_the_next(
+    robot: Site, stick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.pread
+
+    def torn(file: int, size: int, offset: int) -> bytes:
+        data = whole(file, size, offset)
+        if data.endswith(b"\0"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return data
+
+    monkeypatch.setattr(os, "pread", torn)
+    result = upload_recordings(to=str(stick), settle_s=0.0, tree=robot.agent.root)
+    path = robot.agent.root / "recordings" / NAMES[0]
+    assert (result.sent, len(result.problems)) == (NAMES[1:], 1)
+    assert result.problems[0].startswith(f"{path}: cannot be read: Input/output error")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.ENODEV])
+def test_a_receiver_that_is_full_or_gone_ends_the_upload(
+    robot: Site, stick: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    tried: list[int] = []
+
+    def broken(file: int, data: bytes, offset: int) -> int:
+        tried.append(offset)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwrite", broken)
+    with pytest.raises(UploadError, match=os.strerror(number)) as refused:
         upload_recordings(to=str(stick), settle_s=0.0, tree=robot.agent.root)
+    assert not isinstance(refused.value, UnsentRecordingError)
+    assert len(tried) == recording_upload.ATTEMPTS
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_a_stick_that_cannot_sync_a_folder_or_lock_a_file_is_used(
+    robot: Site, stick: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    sync = os.fsync
+
+    def of_files_only(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(number, os.strerror(number))
+        sync(file)
+
+    def unlockable(file: object, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", of_files_only)
+    monkeypatch.setattr("fcntl.flock", unlockable)
+    result = upload_recordings(to=str(stick), settle_s=0.0, tree=robot.agent.root)
+    assert (result.sent, result.problems) == (NAMES, ())
+
+
+def test_a_folder_that_fails_to_sync_is_an_error(stick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(UploadError, match="Input/output error"):
+        FolderReceiver(stick, UNIT)
+
+
+def test_a_rate_without_a_practical_limit_is_one(robot: Site, stick: Path) -> None:
+    result = upload_recordings(to=str(stick), settle_s=0.0, max_rate=1e308, tree=robot.agent.root)
+    assert result.sent == NAMES
+
+
+@pytest.mark.parametrize(("code", "alone"), [(422, True), (401, False), (409, False), (503, False), (507, False)])
+def test_a_service_refuses_one_recording_or_all(code: int, alone: bool) -> None:
+    class Refusing(Service):
+        def post(self, path: str, body: bytes | dict[str, Any], *, timeout_s: float = 30.0) -> Any:
+            raise ServiceRequestError(f"http://127.0.0.1:1: no (HTTP {code})")
+
+    with pytest.raises(PhysaiError, match=rf"no \(HTTP {code}\)") as refused:
+        ServiceReceiver(Refusing("http://127.0.0.1:1"), UNIT).append(RECORDING, 0, DATA)
+    assert isinstance(refused.value, UnsentRecordingError) == alone
+
+
+def test_a_service_that_has_more_than_there_is_gets_it_from_the_start() -> None:
+    class Full(Service):
+        def get(self, path: str) -> Any:
+            return {"received": 5000, "complete": False}
+
+    assert ServiceReceiver(Full("http://127.0.0.1:1"), UNIT).arrived(RECORDING) == Arrived(0, complete=False)
 
 
 @pytest.mark.parametrize(
     "answer",
-    [None, [], {}, {"received": -1, "complete": False}, {"received": 2**60, "complete": False}, {"received": 1}],
+    [None, [], {}, {"received": -1, "complete": False}, {"received": 2**60, "complete": True}, {"received": 1}],
 )
 def test_an_answer_that_makes_no_sense_is_an_error(answer: object) -> None:
     receiver = ServiceReceiver(Service("http://127.0.0.1:1"), UNIT)

@@ -220,9 +220,20 @@ class TestReports:
     @pytest.mark.parametrize("role", ["robot", "owner", "validator"])
     def test_a_robot_an_owner_and_a_validator_report(self, signers: SampleSigners, role: Role) -> None:
         key = SigningKey.generate()
-        trust = signers.trust.with_key(key.public_key(role))
+        trust = signers.trust.with_key(key.public_key(role, label=ROBOT))
         report, keys = read_report(sign_report([key], self.REPORT), trust)
         assert (report, [one.key_id for one in keys]) == (self.REPORT, [key.key_id])
+
+    @pytest.mark.parametrize("label", ["", "pendulum/other"])
+    def test_a_robot_reports_on_itself_only(self, signers: SampleSigners, label: str) -> None:
+        key = SigningKey.generate()
+        trust = signers.trust.with_key(key.public_key("robot", label=label))
+        told = f"the report is on {ROBOT}, and signed by the key of {label or 'no robot'}"
+        with pytest.raises(ReportError, match=told):
+            read_report(sign_report([key], self.REPORT), trust)
+        # With an owner's signature it counts, by this one alone.
+        _, keys = read_report(sign_report([key, signers.owner], self.REPORT), trust)
+        assert [one.key_id for one in keys] == [signers.owner.key_id]
 
     def test_a_publisher_does_not(self, signers: SampleSigners) -> None:
         with pytest.raises(ReportError, match="role is robot or owner or validator"):

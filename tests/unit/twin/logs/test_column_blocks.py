@@ -118,6 +118,23 @@ def test_a_block_that_is_none_of_joint_states(
         read_log(recording(tmp_path / "run.mcap", encode_block(columns)), arm)
 
 
+@pytest.mark.parametrize(
+    ("rows", "names", "said"),
+    [
+        (0, ("shoulder",), "0 joint states of 1 joints"),
+        (0, (), "0 joint states of 0"),
+        (COUNT, (), "200 joint states of 0"),
+    ],
+)
+def test_a_block_without_values_is_refused(
+    tmp_path: Path, arm: RobotSpec, rows: int, names: tuple[str, ...], said: str
+) -> None:
+    """Millions of them fit into a small file."""
+    columns = {name: values[:rows] for name, values in block(names).items()}
+    with pytest.raises(LogError, match=f"run.mcap: topic /joint_states: a block of {said}.* is empty"):
+        read_log(recording(tmp_path / "run.mcap", encode_block(columns)), arm)
+
+
 def test_a_damaged_block_is_refused_with_both_values(tmp_path: Path, arm: RobotSpec) -> None:
     whole = encode_block(block())
     path = recording(tmp_path / "run.mcap", whole[:-5])

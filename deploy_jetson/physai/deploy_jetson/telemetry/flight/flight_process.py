@@ -30,6 +30,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 NICENESS = 10
 
 GONE = "the runtime died"
+ENDED = "the flight recorder has ended; no more recordings and segments in this run"
 
 
 @dataclass
@@ -193,7 +194,7 @@ def main(arguments: list[str]) -> None:
             folder = FlightFolder(Path(settings["folder"]), settings["max_files"], settings["max_bytes"])
             serve(connection, Recorder(view, folder, settings))
         except PhysaiError as error:
-            _notify(connection, {"problem": str(error)})
+            _notify(connection, {"problem": f"{ENDED}: {error}"})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from physai.deploy_jetson.telemetry.flight import flight_process
 from physai.deploy_jetson.telemetry.flight.file import MAX_BYTES as FOLDER_BYTES
 from physai.deploy_jetson.telemetry.flight.file import MAX_FILES, FlightError
 from physai.deploy_jetson.telemetry.flight.flight_ring import MAX_BYTES, FlightRing, RowLayout
+from physai.deploy_jetson.telemetry.flight.segment_schedule import SegmentLedger, SegmentLedgerError
 from physai.sdk.base.files import oserror_as
 from physai.sdk.base.formats.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -55,7 +56,7 @@ class FlightStatus:
     last: str = ""
     """Path of the last one."""
     problem: str = ""
-    """Why the last one could not be written; empty if it could."""
+    """Why the last one could not be written, or that the process has ended; empty if neither."""
     waiting: list[str] = field(default_factory=list[str])
     """Causes of requests that were not answered yet."""
     segments: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -90,6 +91,9 @@ class FlightRecorder:
         self.shortened = capacity < wanted
         """Whether that is less than requested, because of `MAX_BYTES`."""
         self._origin = dict(origin)
+        self._options, self._period_s, self._closing = options, contract.timing.control_dt, False
+        # Before the process reads it, and writes that it is ahead.
+        self._begun_s = SegmentLedger.load(options.folder)[0].driven_s if options.segments else 0.0
         with oserror_as(FlightError, "no flight recorder"):
             self.ring = FlightRing(contract, sample, capacity)
             self._connection, self._process = self._start(options, contract, capacity)
@@ -120,8 +124,9 @@ class FlightRecorder:
 
     def request(self, cause: str) -> None:
         """Request a recording; `read` returns the outcome."""
-        self._send({"cause": cause})
-        self.status.waiting.append(cause)
+        if not self._has_ended:
+            self._send({"cause": cause})
+            self.status.waiting.append(cause)
 
     def set_origin(self, origin: Mapping[str, str]) -> None:
         """Set the origin metadata of later files."""
@@ -148,11 +153,26 @@ class FlightRecorder:
         while True:
             try:
                 data = self._connection.recv(flight_process.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            except ConnectionResetError:
+                # It ended before it had read all requests; its last answers follow.
+                continue
             except OSError:
                 return messages
             if not data:
-                return messages
+                return messages + self._end()
             messages += self._take(json.loads(data))
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.status.problem.startswith(flight_process.ENDED)
+
+    def _end(self) -> list[str]:
+        """Note that the process has ended; return that once, unless it was asked to end."""
+        if self._has_ended or (self._closing and self._process.returncode == 0):
+            return []
+        self.status.waiting.clear()
+        self.status.problem = flight_process.ENDED
+        return [self.status.problem]
 
     def _take(self, answer: Mapping[str, Any]) -> list[str]:
         status = self.status
@@ -176,6 +196,7 @@ class FlightRecorder:
 
     def close(self) -> list[str]:
         """Finish the open file and end the process; return its messages as `read` does."""
+        self._closing = True
         self._send({"end": True})
         try:
             # It writes the open recording first, which may take seconds on an SD card.
@@ -183,13 +204,28 @@ class FlightRecorder:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        messages = self.read()
+        messages = self.read() + self._count_driven()
         self._connection.close()
         self.ring.close()
         return messages
+
+    def _count_driven(self) -> list[str]:
+        """Write the driven time, which a process that ended early did not; return problems."""
+        driven_s = self._begun_s + self.ring.count * self._period_s
+        if self._options.segments is None:
+            return []
+        ledger, problem = SegmentLedger.load(self._options.folder)
+        if ledger.driven_s == driven_s:
+            return []
+        try:
+            replace(ledger, driven_s=driven_s).save(self._options.folder)
+        except SegmentLedgerError as error:
+            problem = str(error)
+        return [problem] if problem else []
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
             self._connection.send(json.dumps(message).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError as error:
-            self.status.problem = f"the flight recorder does not answer: {error.strerror or error}"
+            if not self._has_ended:
+                self.status.problem = f"the flight recorder does not answer: {error.strerror or error}"

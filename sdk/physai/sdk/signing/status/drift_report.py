@@ -14,6 +14,7 @@ from physai.sdk.evidence.origin import RobotName
 from physai.sdk.evidence.verdict import Sha256, Text, Utc
 from physai.sdk.signing.attestation import STATEMENT_TYPE
 from physai.sdk.signing.ed25519 import PublicKey, SigningKey
+from physai.sdk.signing.status.robot_state import MAX_LABEL
 from physai.sdk.signing.status.signed_statement import open_envelope, parse_statement, sign_statement, signers
 from physai.sdk.signing.trust_store import TrustStore
 
@@ -70,11 +71,17 @@ def read_report(data: bytes, trust: TrustStore) -> tuple[ReportPredicate, tuple[
     """Verify a report; return its claim, and the keys that signed it.
 
     Raises:
-        ReportError: it is malformed, or no key of a robot, owner or validator in the trust file signed it.
+        ReportError: it is malformed, or no key of an owner, a validator or the robot that it is about signed it.
     """
     envelope = open_envelope(data, what=_WHAT, limit=MAX_REPORT_BYTES, error=ReportError)
     reporters = [key for key in trust.keys if key.role in REPORTERS and trust.revocation(key.key_id) is None]
     found = tuple(signers(envelope, reporters))
     if not found:
         raise ReportError(f"the report is not signed by a key of the trust file whose role is {' or '.join(REPORTERS)}")
-    return parse_statement(envelope, ReportStatement, what=_WHAT, error=ReportError).predicate, found
+    predicate = parse_statement(envelope, ReportStatement, what=_WHAT, error=ReportError).predicate
+    # A robot reports on itself only.
+    able = tuple(key for key in found if key.role != "robot" or key.label == predicate.robot[:MAX_LABEL])
+    if not able:
+        signer = found[0].label or "no robot"
+        raise ReportError(f"the report is on {predicate.robot}, and signed by the key of {signer}")
+    return predicate, able

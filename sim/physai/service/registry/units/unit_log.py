@@ -16,11 +16,14 @@ from physai.service.problems import ProblemError
 from physai.service.registry.units.unit_documents import DocumentKind, UnitDocument
 
 KEPT: dict[DocumentKind, int] = {"state": 500, "drift": 1000, "shadow": 50, "word": 50}
-"""Documents of a kind, about one robot and of one role, that are kept; the oldest go first."""
+"""Documents of a kind, about one robot and of one role, that are kept; the oldest go first.
+
+Words for the robot's model and for the unit are counted apart.
+"""
 MAX_UNITS = 10_000
 """Robots that are known at most."""
 AHEAD_S = 300.0
-"""How far a document may be issued after now, by the service's clock [s]."""
+"""How far a document may be issued after now, and a word's serial be ahead, by the service's clock [s]."""
 SHOWN_SHADOWS = 10
 """Runs of shadows in an overview."""
 
@@ -52,6 +55,14 @@ class UnitLog:
                 f"the document was issued {document.issued - now:.0f} s after now, by the clock of the service: set "
                 "the clock of its signer",
             )
+        # The serial of a word is the time of its issue.
+        if document.kind == "word" and not document.rank <= now + AHEAD_S:
+            raise ProblemError(
+                422,
+                "refused",
+                f"the status document has serial {document.rank}, and serials are seconds since 1970, now {now:.0f}: "
+                "issue it with `physai bundle revoke`",
+            )
         row = UnitDocumentRow(
             robot=robot,
             kind=document.kind,
@@ -73,12 +84,15 @@ class UnitLog:
             known = session.scalar(same)
             if known is not None:
                 return known
-            if session.scalar(select(UnitDocumentRow.id).where(of_robot).limit(1)) is None:
-                _require_place(session)
+            require_known_or_place(session, robot)
             session.add(row)
             session.flush()
             kept = KEPT[document.kind]
-            newest = select(UnitDocumentRow.id).where(*of_kind, UnitDocumentRow.role == document.role)
+            # JSON escapes quotes in texts, so that none of them holds this.
+            named = UnitDocumentRow.facts.contains(
+                json.dumps({"robot": document.facts["robot"]})[1:-1], autoescape=True
+            )
+            newest = select(UnitDocumentRow.id).where(*of_kind, UnitDocumentRow.role == document.role, named)
             newest = newest.order_by(UnitDocumentRow.rank.desc(), UnitDocumentRow.id.desc())
             surplus = session.scalars(newest.offset(kept)).all()
             if row.id in surplus:
@@ -104,8 +118,7 @@ class UnitLog:
 
     def names(self, *, after: str, limit: int) -> list[str]:
         """Robots of which there is anything, by name."""
-        known = union(select(UnitDocumentRow.robot), select(UnitRecordingRow.robot)).subquery()
-        wanted = select(known.c.robot).where(known.c.robot > after).order_by(known.c.robot).limit(limit)
+        wanted = select(_KNOWN.c.robot).where(_KNOWN.c.robot > after).order_by(_KNOWN.c.robot).limit(limit)
         with Session(reading(self._engine)) as session:
             return list(session.scalars(wanted))
 
@@ -119,7 +132,7 @@ class UnitLog:
             states = _newest(session, robot, "state", 1)
             drifts = _newest(session, robot, "drift", 1)
             shadows = _newest(session, robot, "shadow", KEPT["shadow"])
-            words = _newest(session, robot, "word", KEPT["word"])
+            words = _newest(session, robot, "word", 2 * KEPT["word"])
             of_robot = select(UnitRecordingRow).where(UnitRecordingRow.robot == robot)
             recording = session.scalar(of_robot.order_by(UnitRecordingRow.id.desc()).limit(1))
             if not (states or drifts or shadows or words or recording):
@@ -137,6 +150,18 @@ class UnitLog:
                 "shadows": _runs(shadows),
                 "last_recording": recording and recording_json(recording),
             }
+
+
+_KNOWN = union(select(UnitDocumentRow.robot), select(UnitRecordingRow.robot)).subquery()
+
+
+def require_known_or_place(session: Session, robot: str) -> None:
+    """Check that a robot is known, or that there is place for another one; raises ProblemError."""
+    for row in (UnitDocumentRow, UnitRecordingRow):
+        if session.scalar(select(row.id).where(row.robot == robot).limit(1)) is not None:
+            return
+    if (session.scalar(select(func.count()).select_from(_KNOWN)) or 0) >= MAX_UNITS:
+        raise ProblemError(409, "capacity", f"{MAX_UNITS} robots are known already, as many as one service keeps")
 
 
 def recording_json(row: UnitRecordingRow) -> dict[str, Any]:
@@ -160,11 +185,6 @@ def _newest(
     if before is not None:
         wanted = wanted.where(UnitDocumentRow.rank < before)
     return session.scalars(wanted.order_by(UnitDocumentRow.rank.desc(), UnitDocumentRow.id.desc()).limit(limit)).all()
-
-
-def _require_place(session: Session) -> None:
-    if (session.scalar(select(func.count(UnitDocumentRow.robot.distinct()))) or 0) >= MAX_UNITS:
-        raise ProblemError(409, "capacity", f"{MAX_UNITS} robots are known already, as many as one service keeps")
 
 
 def _verdict(active: dict[str, Any], words: Sequence[UnitDocumentRow]) -> dict[str, Any] | None:

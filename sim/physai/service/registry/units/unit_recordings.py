@@ -21,15 +21,17 @@ from physai.sdk.base.formats.canonical import sha256_hex
 from physai.service.database.tables import UnitRecordingRow
 from physai.service.problems import ProblemError, invalid
 from physai.service.registry.blobs import BlobStore
-from physai.service.registry.units.unit_log import recording_json
+from physai.service.registry.units.unit_log import recording_json, require_known_or_place
 
 MAX_RECORDING_BYTES = 1 << 30
 MAX_RECORDINGS = 20_000
 """Recordings of one robot."""
 MAX_PARTIAL = 1000
 """Uploads of all robots that are not finished."""
-FORGOTTEN_S = 14 * 86400.0
-"""An unfinished upload makes room for others if nothing was added to it for this long [s]."""
+MAX_OWN_PARTIAL = 20
+"""Uploads of one robot that are not finished; the oldest makes room for the next one."""
+FORGOTTEN_S = 600.0
+"""The oldest of all makes room for another robot's if nothing was added to it for this long [s]."""
 RECORDING_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _LOCKS = 64
 
@@ -40,7 +42,7 @@ class UnitRecordings:
     def __init__(self, engine: Engine, blobs: BlobStore) -> None:
         self._engine = engine
         self._blobs = blobs
-        # Uploads of one recording take turns; others need not wait while a large file is hashed.
+        # Uploads of one robot take turns, so that none is removed while it grows; others need not wait for a hash.
         self._turns = [threading.Lock() for _ in range(_LOCKS)]
 
     def all(self, robot: str, *, limit: int) -> list[dict[str, Any]]:
@@ -52,7 +54,7 @@ class UnitRecordings:
 
     def progress(self, robot: str, sha256: str) -> dict[str, Any]:
         """Number of bytes that have been received of a recording, and whether it is stored."""
-        with self._turn(robot, sha256):
+        with self._turn(robot):
             return self._progress(robot, sha256)
 
     def append(
@@ -76,23 +78,29 @@ class UnitRecordings:
             raise invalid(f"{name!r:.140} is no name of a recording: use letters, digits and . _ -, at most 128")
         if not offset + len(data) <= size:
             raise invalid(f"the part ends at byte {offset + len(data)} of a recording of {size} bytes")
-        with self._turn(robot, sha256):
+        with self._turn(robot):
             found = self._progress(robot, sha256)
             if found["complete"]:
                 return found
+            path = self._partial(robot, sha256)
+            if found["received"] > size:
+                # Another sender promised more under this hash.
+                path.unlink()
+                found["received"] = 0
             if offset != found["received"]:
                 raise ProblemError(
                     409,
                     "other-offset",
                     f"the part begins at byte {offset}, and {found['received']} bytes are here: go on from there",
                 )
-            path = self._partial(robot, sha256)
+            if offset == 0:
+                self._require_place(robot)
             if offset == 0 and self._is_stored(sha256, size):
                 # Another robot, or an upload that was interrupted after its last part, has stored the same content.
                 path.unlink(missing_ok=True)
             else:
                 if not path.exists():
-                    self._require_place(robot)
+                    self._make_room(robot)
                 received = _append(path, data, name)
                 if received < size:
                     return {"received": received, "complete": False}
@@ -100,11 +108,11 @@ class UnitRecordings:
             self._list(robot, sha256, name=name, size=size, by=by)
             return {"received": size, "complete": True}
 
-    def _turn(self, robot: str, sha256: str) -> threading.Lock:
-        return self._turns[hash((robot, sha256)) % _LOCKS]
+    def _turn(self, robot: str) -> threading.Lock:
+        return self._turns[hash(robot) % _LOCKS]
 
     def _partial(self, robot: str, sha256: str) -> Path:
-        return self._blobs.partial(sha256_hex(f"{robot}\n{sha256}".encode()))
+        return self._blobs.partial(f"{sha256_hex(robot.encode())}-{sha256}")
 
     def _progress(self, robot: str, sha256: str) -> dict[str, Any]:
         of_robot = UnitRecordingRow.robot == robot
@@ -144,13 +152,22 @@ class UnitRecordings:
                 raise ProblemError(
                     409, "capacity", f"{MAX_RECORDINGS} recordings of {robot} are kept, which is the most"
                 )
-        files = [(file.stat().st_mtime, file) for file in self._blobs.partial("any").parent.iterdir()]
-        if len(files) < MAX_PARTIAL:
-            return
-        oldest, file = min(files)
-        if time.time() - oldest < FORGOTTEN_S:
-            raise ProblemError(503, "capacity", f"{MAX_PARTIAL} uploads are not finished; finish some, then try again")
-        file.unlink()
+            require_known_or_place(session, robot)
+
+    def _make_room(self, robot: str) -> None:
+        """Remove the oldest upload of this robot if it has many, else of all if there are too many."""
+        folder = self._partial(robot, "").parent
+        files = sorted((file.stat().st_mtime, file) for file in folder.iterdir())
+        own = [file for _, file in files if file.name.startswith(self._partial(robot, "").name)]
+        if len(own) >= MAX_OWN_PARTIAL:
+            own[0].unlink()
+        elif len(files) >= MAX_PARTIAL:
+            oldest_s, file = files[0]
+            if time.time() - oldest_s < FORGOTTEN_S:
+                raise ProblemError(
+                    503, "capacity", f"{MAX_PARTIAL} uploads are not finished; finish some, then try again"
+                )
+            file.unlink(missing_ok=True)
 
 
 def _append(path: Path, data: bytes, name: str) -> int:

@@ -32,6 +32,9 @@ def joint_states(path: Path, topic: str, data: bytes) -> Iterator[tuple[int, dic
     times = [block.columns[name].tolist() for name in _TIMES if name in block.columns]
     if len(times) < len(_TIMES) or not all(isinstance(time, int) for row in times for time in row[:1]):
         raise LogError(f"{path}: topic {topic}: a block of joint states without whole {' and '.join(_TIMES)}")
+    if not (block.rows and joints):
+        # Neither counts as a value, so that a small file could hold them without end.
+        raise LogError(f"{path}: topic {topic}: a block of {block.rows} joint states of {len(joints)} joints is empty")
     fields = [field for field in _FIELDS if any(field in parts for parts in joints.values())]
     for joint, parts in joints.items():
         if set(parts) != set(fields):
