@@ -24,7 +24,7 @@ ENDS = np.cumsum(SIZES)
 PARTS = {name: slice(end - size, end) for name, size, end in zip(NAMES, SIZES, ENDS, strict=True)}
 
 
-def sensors(robot: list[str], random: np.random.Generator) -> Arrays:
+def sensors(robot: list[str], random: np.random.Generator, pose: list[float] = DESCRIPTION["default_pos"]) -> Arrays:
     """Joints, a base and commands that all move, each in its own way."""
     time = np.arange(ROWS)[:, None] * PERIOD
 
@@ -33,7 +33,7 @@ def sensors(robot: list[str], random: np.random.Generator) -> Arrays:
         return amplitude * np.sin(speed * time + phase), amplitude * speed * np.cos(speed * time + phase)
 
     position, velocity = waves(12, 0.2)
-    default = dict(zip(JOINTS, DESCRIPTION["default_pos"], strict=True))
+    default = dict(zip(JOINTS, pose, strict=True))
     roll, pitch, yaw = (value.T for value in (waves(1, 0.3)[0], waves(1, 0.2)[0], 2.0 + 0.5 * time))
     half = [np.array([np.cos(angle[0] / 2), np.sin(angle[0] / 2)]) for angle in (roll, pitch, yaw)]
     (cr, sr), (cp, sp), (cy, sy) = half
@@ -58,12 +58,16 @@ def sensors(robot: list[str], random: np.random.Generator) -> Arrays:
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Arrays]:
     """An imported policy, and a log as its own program would write it."""
-    folder = tmp_path_factory.mktemp("audit")
-    run = import_policy(write(folder / "policy", gain=4.0), model="go2", out=folder / "run").folder
+    return logged(tmp_path_factory.mktemp("audit"), DESCRIPTION["default_pos"])
+
+
+def logged(folder: Path, pose: list[float]) -> tuple[Path, Arrays]:
+    source = write(folder / "policy", gain=4.0, default_pos=pose)
+    run = import_policy(source, model="go2", out=folder / "run").folder
     described = json.loads((run / "import.json").read_text(encoding="utf-8"))["description"]
     contract = load_contract(run / "task" / "contract.json")
     robot = list(contract.robot.joint_names)
-    log = sensors(robot, np.random.default_rng(5))
+    log = sensors(robot, np.random.default_rng(5), pose)
     policy = OnnxPolicy.load(run)
     policy.reset(1)
     rows: list[Arrays] = []
@@ -296,8 +300,23 @@ def test_a_csv_with_names_of_joints_is_read(
     shown = capsys.readouterr().out
     assert "clock_2" in shown
     assert "DIFFERS" not in shown
-    assert main(["policy", "audit", str(path), str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["findings"][0]["outcome"] == "absent"
+    assert main(["policy", "audit", str(path), str(run), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert not record["agrees"]
+    assert [one["outcome"] for one in record["findings"]] == ["absent", "agrees", "agrees", "agrees"]
+    text = "the log has no observation; not read: obs; if one of them is it: --names observation=obs"
+    assert record["findings"][0]["text"] == text
+
+
+def test_arrays_as_wide_as_the_observation_are_named_first(right: tuple[Path, Arrays], tmp_path: Path) -> None:
+    run, log = right
+    kept = {name: value for name, value in log.items() if name != "observation"}
+    kept |= {"state": log["observation"], "a": np.zeros((ROWS, 7)), "step": np.arange(ROWS)}
+    hint = "; not read: state, a; if one of them is it: --names observation=state"
+    assert audited(run, kept, tmp_path)["observation"] == ("absent", f"the log has no observation{hint}")
+    del kept["target"]
+    with pytest.raises(ForeignPolicyError, match=f"observation nor target, one of which is compared{hint}"):
+        audited(run, kept, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a file states, what its graph shows, and what is left open, told from a file and on the command line."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import onnx
 import pytest
 from tests.integration.foreign.conftest import Models
 
-from physai.foreign import diagnose
+from physai.foreign import ForeignPolicyError, diagnose, import_policy
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.main import main
 
@@ -131,3 +132,30 @@ def test_the_message_about_weights_alone_has_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "policy.pt").write_bytes(b"weights")
     with pytest.raises(PhysaiError, match=r"torch\.onnx\.export"):
         diagnose(tmp_path / "policy.pt")
+
+
+@pytest.mark.parametrize("words", [["physai.yaml"], ["policy.onnx", "--set", "activation=elu"]])
+def test_the_doctor_reads_networks_alone(
+    words: list[str], model: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(model(), tmp_path)
+    (tmp_path / "physai.yaml").write_text("network: policy.onnx")
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", *words, "--doctor"]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"{words[0]}: --doctor reads a network's file alone, no description and no --set; an import says what they "
+        f"leave open: physai import {words[0]}\n"
+    )
+
+
+def test_an_archive_that_was_cut_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "model_3.pt"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model_3/data.pkl", bytes(1000))
+    whole = file.read_bytes()
+    with pytest.raises(ForeignPolicyError, match="no reader knows it"):
+        import_policy(file, out=tmp_path / "run")
+    file.write_bytes(whole[:500])
+    with pytest.raises(ForeignPolicyError) as caught:
+        import_policy(file, out=tmp_path / "run")
+    assert str(caught.value) == f"{file}: no whole archive, as torch.save and torch.jit.save write it; copy it again"

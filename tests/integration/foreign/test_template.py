@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from physai.foreign import PolicyDescription
+from physai.foreign import ForeignPolicyError, PolicyDescription, import_policy
 from physai.foreign.cli.template import template
 from physai.foreign.conversion.fitted_robot import fitted_robot
 from physai.foreign.conversion.foreign_contract import foreign_contract
@@ -127,3 +127,18 @@ def test_new_writes_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert file.read_text(encoding="utf-8") == "mine"
     assert main(["import", "--new", str(tmp_path / "missing" / "physai.yaml")]) == 2
     assert "cannot be written: no such file or directory" in capsys.readouterr().err
+
+
+def test_a_network_that_is_missing_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "physai.yaml"
+    for text, words in (
+        ("network: nothere.pt", f"names the network {tmp_path}/nothere.pt, and there is no such file"),
+        ("control_dt: 0.02\nactivation: elu", "network is missing, which names the policy's file in its folder"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(ForeignPolicyError) as caught:
+            import_policy(file, out=tmp_path / "run")
+        assert str(caught.value) == f"{file}: {words}"
+    # Another program's file may have a key of the same name.
+    file.write_text("control_dt: 0.02\nwheels: 4", encoding="utf-8")
+    assert read(PolicySource(file=file, metadata={})) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,6 +54,8 @@ def import_policy(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ForeignPolicyError(f"{folder}: exists and is not an empty folder; choose another one")
     reading = _read(file, family)
+    if not reading.network.is_file():
+        raise ForeignPolicyError(f"{file}: names the network {reading.network}, and there is no such file")
     described = _completed(reading, {name: _value(given) for name, given in (settings or {}).items()}, ask)
     if model is None:
         raise ForeignPolicyError(
@@ -97,6 +100,7 @@ def _value(given: object) -> object:
 
 def _read(file: Path, family: str | None) -> PolicyReading:
     from physai.foreign.body.apart import read_body
+    from physai.foreign.body.torch_files import TORCH_SUFFIXES
     from physai.foreign.reading import PolicySource, read
     from physai.sdk.base.file_names import MAX_POLICY_BYTES
     from physai.sdk.base.files import read_bounded
@@ -107,4 +111,6 @@ def _read(file: Path, family: str | None) -> PolicyReading:
         data = read_bounded(file, limit=MAX_POLICY_BYTES, error=ForeignPolicyError)
         facts, _ = read_body(data, source=file.name, folder=file.parent)
         metadata, inputs = facts["metadata"], tuple(each["name"] for each in facts["inputs"])
+    elif file.suffix.lower() in TORCH_SUFFIXES and file.is_file() and not zipfile.is_zipfile(file):
+        raise ForeignPolicyError(f"{file}: no whole archive, as torch.save and torch.jit.save write it; copy it again")
     return read(PolicySource(file=file, metadata=metadata, inputs=inputs), family)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from physai.sim.robots import Robot
     from physai.sim.robots.checks.check import RobotCheck
 
-TOLD = ("base", "meshes", "mass", "end effector")
+TOLD = ("base", "meshes", "mass", "end effector", "gains")
 """Parts of a robot whose decisions are printed."""
 SHOWN = 2
 """Findings of the check that an import prints; all lines together are ten."""

@@ -186,7 +186,7 @@ def _effort_limit(model: mujoco.MjModel, joint: int, actuator: int) -> float:
     if not bounds:
         raise ModelError(
             f"actuator {model.actuator(actuator).name!r} of joint {model.joint(joint).name} has no effort limit; "
-            "give it a forcerange from the manufacturer's data sheet"
+            "give it a forcerange (in OpenUSD: physics:maxForce of the drive) from the manufacturer's data sheet"
         )
     return min(bounds)
 

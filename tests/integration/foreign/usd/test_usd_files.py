@@ -159,3 +159,10 @@ def test_an_import_makes_a_folder_with_the_robot_and_the_decisions(
     lines = imported.decisions.lines()
     assert "importer: converted by physai.foreign.usd.converter:to_mjcf" in lines
     assert "PhysxJointAPI: is not read: physxJoint:maxJointVelocity of /robot/hinge" in lines
+
+
+def test_a_stage_that_does_not_exist_is_said_to(tmp_path: Path) -> None:
+    from physai.foreign.usd.converter import to_mjcf
+
+    with pytest.raises(ModelError, match=rf"^{tmp_path}/nothere\.usd: no such file$"):
+        to_mjcf(tmp_path / "nothere.usd")

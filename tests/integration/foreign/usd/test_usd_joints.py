@@ -8,6 +8,8 @@ import mujoco
 import numpy as np
 import pytest
 
+from physai.sim.robots.importing.importer import import_robot
+
 Made = Callable[..., str]
 DEGREE = math.pi / 180.0
 
@@ -247,3 +249,16 @@ def test_schemas_that_move_a_robot_otherwise_are_refused(stages: Any, robot: Mad
     assert (
         stages.refusal(robot(body("arm"), 'def TetMesh "soft"\n{\n}')) == "/robot/soft: is a TetMesh, which is not read"
     )
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_the_gains_of_a_drive_without_a_limit_are_replaced_and_that_is_said(
+    stages: Any, pendulum: Made, limited: bool
+) -> None:
+    more = drive("angular", stiffness=2, damping=0.25, **({"maxForce": 7} if limited else {}))
+    limits = "float physics:lowerLimit = -45\nfloat physics:upperLimit = 90\n"
+    path = stages.write(pendulum(more=limits + more, apis='"PhysicsDriveAPI:angular"'))
+    made = import_robot(path, stages.folder / "out")
+    said = "gains: those that the file states for 1 joints are replaced [--servo none]" in made.decisions.lines()
+    assert said is not limited
+    assert (made.robot.spec.joints[0].stiffness == pytest.approx(2 / DEGREE, rel=1e-5)) is limited

@@ -197,3 +197,18 @@ def test_kept_actuators_are_not_chosen_by_joint(tmp_path: Path, capsys: pytest.C
     )
     assert main(["robots", "import", str(file), "-o", str(tmp_path / "out"), "--drive", "j", "--servo", "none"]) == 2
     assert "--servo none keeps the actuators of the file, so --drive cannot choose" in capsys.readouterr().err
+
+
+def test_stated_gains_that_are_replaced_are_said_without_a_word(tmp_path: Path, capsys: Captured) -> None:
+    """A servo without a limit of its effort, as a drive of USD without maxForce, is not one that contracts take."""
+    text = """<mujoco><worldbody><body name="a"><joint name="j" axis="0 0 1" range="-90 90"/>
+      <geom type="box" size=".1 .1 .1" mass="1"/></body></worldbody>
+      <actuator><position name="j" joint="j" kp="10" kv="1"{limit}/></actuator></mujoco>"""
+    source, line = tmp_path / "r.xml", "  gains: those that the file states for 1 joints are replaced [--servo none]"
+    for limit, folder, expected in (("", "without", True), (' forcerange="-5 5"', "with", False)):
+        source.write_text(text.format(limit=limit))
+        assert main(["robots", "import", str(source), "-o", str(tmp_path / folder)]) == 0
+        assert (line in capsys.readouterr().out.splitlines()) is expected
+    source.write_text(text.format(limit=""))
+    assert main(["robots", "import", str(source), "-o", str(tmp_path / "kept"), "--servo", "none"]) == 2
+    assert "give it a forcerange (in OpenUSD: physics:maxForce of the drive) from" in capsys.readouterr().err

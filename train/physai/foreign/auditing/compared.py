@@ -1,7 +1,8 @@
 """Compares each part of a log with what the contract says: terms, targets, gains and period."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from physai.foreign.auditing.deployment_log import MIN_ROWS, DeploymentLog, Floa
 from physai.foreign.auditing.findings import AuditFinding
 from physai.foreign.auditing.followed import JOINTS, ORIENTATION, follow, rotations
 from physai.foreign.auditing.histories import first_fill, longest, newest_elsewhere, other_layout
-from physai.foreign.auditing.hypotheses import EXCITED, agrees, compare_block, explain, spread
+from physai.foreign.auditing.hypotheses import EXCITED, NOTHING, Readings, agrees, compare_block, explain, spread
 from physai.foreign.auditing.rebuilt import rebuilt
 from physai.foreign.errors import ForeignPolicyError
 from physai.sdk.contract.interface import CLOCK_PREFIX
@@ -29,12 +30,16 @@ GAIN_SHARE = 0.1
 def compared(policy: AuditedPolicy, log: DeploymentLog) -> Iterator[AuditFinding]:
     """Yield a finding for each term of the observation, the targets, the gains and the period."""
     observation, contract = log.get("observation"), policy.contract
+    findings: list[AuditFinding] = []
     if observation is None:
-        yield AuditFinding(part="observation", outcome="absent", text="the log has no observation")
+        yield AuditFinding(part="observation", outcome="absent", text=f"the log has no observation{log.unread}")
     else:
-        yield from _observed(policy, log, observation)
-    yield _targets(contract, log)
-    yield from _gains(contract, log)
+        findings.extend(_observed(policy, log, observation))
+    findings.append(_targets(contract, log))
+    yield from findings
+    # Gains that are fitted with joints in another order mean nothing.
+    fitted = {"target", *(term.name for term in contract.observation.terms if term.kind == "joint_pos_rel")}
+    yield from _gains(contract, log, [one.part for one in findings if one.outcome == "differs" and one.part in fitted])
     yield _period(contract, log)
 
 
@@ -91,7 +96,8 @@ def _terms(policy: AuditedPolicy, log: DeploymentLog, expected: Floats, observat
             others[f"the newest sample {word}"] = lambda term=term, block=block: newest_elsewhere(
                 policy, term.name, block
             )
-        finding = compare_block(term.name, block, logged, _columns(term, contract, block.shape[1]), others)
+        names = _columns(term, contract, block.shape[1])
+        finding = compare_block(term.name, block, logged, names, others, _pose(term, contract))
         if finding.outcome == "undetermined" and term.kind == "constant":
             finding = AuditFinding(part=term.name, outcome="agrees", text="", greatest=finding.greatest)
         if finding.outcome == "differs" and not finding.text:
@@ -123,10 +129,16 @@ def _other_phase(policy: AuditedPolicy, log: DeploymentLog, term: ObservationTer
 def _elsewhere(finding: AuditFinding, blocks: dict[str, Floats], logged: Floats) -> AuditFinding:
     for name, block in blocks.items():
         if block.shape == logged.shape and spread(block) > EXCITED and agrees(block, logged):
-            text = f"holds what the contract has as {name}: the terms are in another order"
-            return AuditFinding(part=finding.part, outcome="differs", text=text, greatest=finding.greatest)
-    text = "differs, and nothing that is tried explains it"
-    return AuditFinding(part=finding.part, outcome="differs", text=text, greatest=finding.greatest)
+            return replace(finding, text=f"holds what the contract has as {name}: the terms are in another order")
+    return replace(finding, text=NOTHING)
+
+
+def _pose(term: ObservationTerm, contract: PolicyContract) -> Floats | float:
+    """Pose that a term's columns are relative to, in its scale."""
+    if term.kind != "joint_pos_rel":
+        return 0.0
+    default = {joint.name: joint.default_pos for joint in contract.robot.joints}
+    return np.tile([default[name] for name in term.joints or contract.robot.joint_names], term.history) * term.scale
 
 
 def _columns(term: ObservationTerm, contract: PolicyContract, width: int) -> list[str]:
@@ -137,9 +149,7 @@ def _columns(term: ObservationTerm, contract: PolicyContract, width: int) -> lis
     return [f"{term.name}[{index}]" for index in range(width)]
 
 
-def _readings(
-    term: ObservationTerm, contract: PolicyContract, log: DeploymentLog, skip: int
-) -> dict[str, Callable[[], Floats | None]]:
+def _readings(term: ObservationTerm, contract: PolicyContract, log: DeploymentLog, skip: int) -> Readings:
     """Other readings of the data that a term is made of, without the first rows."""
 
     def scaled(value: Floats | None) -> Floats | None:
@@ -168,9 +178,7 @@ def _readings(
     return {}
 
 
-def _last_actions(
-    term: ActionTerm, action: Floats, scaled: Callable[[Floats | None], Floats | None]
-) -> dict[str, Callable[[], Floats | None]]:
+def _last_actions(term: ActionTerm, action: Floats, scaled: Callable[[Floats | None], Floats | None]) -> Readings:
     before = np.vstack([np.zeros_like(action[:1]), action[:-1]])
     scale, offset = np.array(term.scale), np.array(term.offset)
     return {
@@ -204,18 +212,16 @@ def _targets(contract: PolicyContract, log: DeploymentLog) -> AuditFinding:
     # Of the part that the action makes, factors are those of the scale; beyond the joints' ranges it may be clipped.
     text = next((found for made in (bounded, wanted) if (found := _explained(made, target, term))), "")
     greatest = float(np.abs(wanted - target).max())
-    return AuditFinding(
-        part="target", outcome="differs", text=text or "nothing that is tried explains it", greatest=greatest
-    )
+    return AuditFinding(part="target", outcome="differs", text=text or NOTHING, greatest=greatest)
 
 
 def _explained(wanted: Floats, target: Floats, term: ActionTerm) -> str:
     offset = np.array(term.offset)
-    others: dict[str, Callable[[], Floats | None]] = {"without the default pose": lambda: wanted - 2.0 * offset}
-    return explain(wanted - offset, target - offset, names=term.joints, others=others)
+    others: Readings = {"without the default pose": lambda: wanted - 2.0 * offset}
+    return explain(wanted - offset, target - offset, names=term.joints, others=others, pose=offset)
 
 
-def _gains(contract: PolicyContract, log: DeploymentLog) -> Iterator[AuditFinding]:
+def _gains(contract: PolicyContract, log: DeploymentLog, first: Sequence[str]) -> Iterator[AuditFinding]:
     target, joints, speeds, efforts = (log.get(name) for name in ("target", "joint_pos", "joint_vel", "joint_effort"))
     if target is None or joints is None or speeds is None or efforts is None:
         yield AuditFinding(part="gains", outcome="absent", text="the log has no targets, positions, speeds and efforts")
@@ -235,7 +241,9 @@ def _gains(contract: PolicyContract, log: DeploymentLog) -> Iterator[AuditFindin
         for label, value, stated in (("kp", found[0], spec.stiffness), ("kd", found[1], spec.damping)):
             if stated > 0.0 and abs(value / stated - 1.0) > GAIN_SHARE:
                 wrong.append(f"{name} {label} {value:.3g} for {stated:.3g}")
-    if wrong:
+    if wrong and first:
+        yield AuditFinding(part="gains", outcome="undetermined", text=f"not tested: mend {' and '.join(first)} first")
+    elif wrong:
         more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         yield AuditFinding(part="gains", outcome="differs", text=f"{', '.join(wrong[:4])}{more}")
     elif tested:

@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class DeploymentLog:
 
     arrays: Mapping[str, Floats]
     """By name, shape (rows, width)."""
+    unread: str = ""
+    """Arrays that may be the observation and are not read, in words; empty without any."""
 
     @property
     def rows(self) -> int:
@@ -78,8 +80,9 @@ def read_deployment_log(
         if value.ndim != 2 or value.shape[1] != width:
             raise ForeignPolicyError(f"{path}: {name} has the shape {value.shape}, expected (rows, {width})")
         arrays[name] = value
-    _require(path, arrays)
-    return DeploymentLog(arrays)
+    unread = "" if "observation" in arrays else _unread(found, {*widths, *names.values()}, observation)
+    _require(path, arrays, unread)
+    return DeploymentLog(arrays, unread)
 
 
 def _widths(contract: PolicyContract, observation: int) -> dict[str, int]:
@@ -90,9 +93,17 @@ def _widths(contract: PolicyContract, observation: int) -> dict[str, int]:
     return {**fields, **own}
 
 
-def _require(path: Path, arrays: Mapping[str, Floats]) -> None:
+def _unread(found: Mapping[str, Floats], read: Collection[str], width: int) -> str:
+    # Arrays of one column are no observation, such as the columns of a CSV.
+    others = [name for name, value in found.items() if name not in read and value.ndim == 2 and value.shape[1] > 1]
+    others.sort(key=lambda name: (found[name].shape[1] != width, name))
+    listed = ", ".join(others[:4]) + (" …" if len(others) > 4 else "")
+    return f"; not read: {listed}; if one of them is it: --names observation={others[0]}" if others else ""
+
+
+def _require(path: Path, arrays: Mapping[str, Floats], unread: str) -> None:
     if "observation" not in arrays and "target" not in arrays:
-        raise ForeignPolicyError(f"{path}: has neither observation nor target, one of which is compared")
+        raise ForeignPolicyError(f"{path}: has neither observation nor target, one of which is compared{unread}")
     lengths = {name: len(value) for name, value in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ForeignPolicyError(f"{path}: arrays of different lengths: {lengths}")

@@ -31,5 +31,6 @@ class PolicyAudit:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differs; what is undetermined or absent does not count."""
-        return all(finding.outcome != "differs" for finding in self.findings)
+        """Whether the observation is compared and nothing differs; other parts may be undetermined or absent."""
+        parts = {(finding.part, finding.outcome) for finding in self.findings}
+        return ("observation", "absent") not in parts and all(outcome != "differs" for _, outcome in parts)

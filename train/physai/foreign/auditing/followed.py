@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from physai.foreign.auditing.deployment_log import DeploymentLog, Floats
 from physai.foreign.auditing.findings import AuditFinding
-from physai.foreign.auditing.hypotheses import agrees, compare_block, fits
+from physai.foreign.auditing.hypotheses import NOTHING, Readings, agrees, compare_block, fits
 from physai.foreign.description import MotionDescription, TermDescription
 
 JOINTS, ORIENTATION = "motion", "motion_orientation"
@@ -114,7 +114,7 @@ def _joints(motion: FollowedMotion, logged: Floats, first: int, default: Floats)
             if agrees(block, logged):
                 return AuditFinding(part=JOINTS, outcome="differs", text=f"runs at {_RATES[rate]}"), at
             continue
-        others = {"relative to the default pose": lambda block=block: block - pose}
+        others: Readings = {"relative to the default pose": lambda block=block: block - pose}
         finding = compare_block(JOINTS, block, logged, names, others)
         if finding.outcome != "differs":
             return finding, at
@@ -162,8 +162,7 @@ def _orientation(
             if fits(_turned(whose, to, seen)[1], seen):
                 return AuditFinding(part=ORIENTATION, outcome="differs", text=text), False
         if not finding.text:
-            text = "differs, and nothing that is tried explains it"
-            finding = AuditFinding(part=ORIENTATION, outcome="differs", text=text, greatest=finding.greatest)
+            finding = replace(finding, text=NOTHING)
     return finding, False
 
 

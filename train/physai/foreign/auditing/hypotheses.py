@@ -4,13 +4,17 @@ Each takes the expected block and the logged one, shape (rows, width), and names
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from physai.foreign.auditing.deployment_log import Floats
 from physai.foreign.auditing.findings import AuditFinding
 
+Readings = dict[str, Callable[[], Floats | None]]
+"""Further readings of the data of a block by their description; None where a log lacks what they are made of."""
+NOTHING = "nothing that is tried explains it"
+"""Text of a difference without an explanation."""
 LEFT = 3e-3
 """Greatest error of an explanation, in the spread of the logged block."""
 SHARE = 0.25
@@ -42,7 +46,7 @@ def fits(expected: Floats, logged: Floats) -> bool:
 
 
 def explain(
-    expected: Floats, logged: Floats, *, names: Sequence[str], others: Mapping[str, Callable[[], Floats | None]]
+    expected: Floats, logged: Floats, *, names: Sequence[str], others: Readings, pose: Floats | float = 0.0
 ) -> str:
     """Name the difference of a block; empty if nothing explains it.
 
@@ -51,6 +55,7 @@ def explain(
         logged: what the program fed to its network.
         names: of the columns, for orders.
         others: further readings of the same data by their description, such as another frame.
+        pose: of each column, which was subtracted from both blocks: orders are also tried with it added again.
     """
     candidates: dict[str, Floats] = {"": expected}
     for text, make in others.items():
@@ -60,17 +65,13 @@ def explain(
         if text and fits(block, logged):
             return text
     for text, block in candidates.items():
-        for found in _simple(block, logged, names):
+        for found in _simple(block, logged, names, pose):
             return f"{text}, {found}" if text else found
     return ""
 
 
 def compare_block(
-    part: str,
-    expected: Floats,
-    logged: Floats,
-    names: Sequence[str],
-    others: Mapping[str, Callable[[], Floats | None]],
+    part: str, expected: Floats, logged: Floats, names: Sequence[str], others: Readings, pose: Floats | float = 0.0
 ) -> AuditFinding:
     """Return the finding of a block; the text of one that differs is empty if nothing explains it.
 
@@ -80,6 +81,7 @@ def compare_block(
         logged: as logged.
         names: of the columns.
         others: further readings.
+        pose: see `explain`.
     """
     greatest = float(np.abs(expected - logged).max())
     if agrees(expected, logged):
@@ -90,7 +92,7 @@ def compare_block(
             )
             return AuditFinding(part=part, outcome="undetermined", text=text, greatest=greatest)
         return AuditFinding(part=part, outcome="agrees", text="", greatest=greatest)
-    text = explain(expected, logged, names=names, others=others)
+    text = explain(expected, logged, names=names, others=others, pose=pose)
     if not text and spread(logged) < EXCITED:
         text = f"constant at {', '.join(f'{value:.3g}' for value in logged[0][:4])}, expected something that moves"
         if spread(expected) < EXCITED:
@@ -98,7 +100,7 @@ def compare_block(
     return AuditFinding(part=part, outcome="differs", text=text, greatest=greatest)
 
 
-def _simple(expected: Floats, logged: Floats, names: Sequence[str]) -> Iterator[str]:
+def _simple(expected: Floats, logged: Floats, names: Sequence[str], pose: Floats | float) -> Iterator[str]:
     if (scale := common_scale(expected, logged)) is not None:
         yield _scale_text(scale)
     if (signs := _signs(expected, logged)) is not None:
@@ -106,7 +108,8 @@ def _simple(expected: Floats, logged: Floats, names: Sequence[str]) -> Iterator[
     if (delay := _delay(expected, logged)) is not None:
         late = "late" if delay > 0 else "early"
         yield f"{abs(delay)} period{'' if abs(delay) == 1 else 's'} {late}"
-    if (order := _order(expected, logged)) is not None:
+    # Joints that are permuted before the pose is subtracted, or after it.
+    if order := _order(expected, logged) or _order(expected + pose, logged + pose):
         yield f"in another order: {_listed([names[index] for index in order])}"
     if (offset := _offset(expected, logged)) is not None:
         yield _each("offset by", names, offset, 0.0)

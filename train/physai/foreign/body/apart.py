@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,17 +93,14 @@ def _facts(model: Any) -> JsonFacts:
         ]
 
     weights = {tensor.name for tensor in model.graph.initializer}
-    counts: dict[str, int] = {}
-    for node in model.graph.node:
-        name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        counts[name[:128]] = counts.get(name[:128], 0) + 1
+    operators = (f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in model.graph.node)
     return {
         "ir_version": model.ir_version,
         "opset": [[entry.domain, entry.version] for entry in model.opset_import[:8]],
         "producer": f"{model.producer_name} {model.producer_version}".strip()[:128],
         "inputs": tensors([value for value in model.graph.input if value.name not in weights]),
         "outputs": tensors(model.graph.output),
-        "operators": counts,
+        "operators": Counter(name[:128] for name in operators),
         "last_operator": _last(model),
         "metadata": {entry.key[:128]: entry.value[:100_000] for entry in model.metadata_props[:MAX_METADATA]},
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def command(call: Callable[[], PolicyAudit], *, as_json: AsJson = False) -> int:
     """Print a line for each term of the observation, the targets, the gains and the period.
 
-    exit code: 0 nothing differs, 1 something does, 2 the log or the policy cannot be read
+    exit code: 0 nothing differs, 1 something does or the log has no observation, 2 the log or the policy cannot be read
     """
     found = call()
     record = {"log": str(found.log), "fingerprint": found.fingerprint, "rows": found.rows, "agrees": found.agrees}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from physai.compute.cli.progress_bars import share_bar
 from physai.foreign.body.diagnosis import diagnose
 from physai.foreign.cli.template import write_template
+from physai.foreign.errors import ForeignPolicyError
 from physai.foreign.importing import import_policy
 from physai.sdk.base.file_names import IMPORT_REPORT_FILE
 from physai.sdk.base.terminal import printable, table
@@ -28,6 +29,7 @@ def command(
     call: Callable[..., PolicyImport],
     *,
     policy: Path,
+    settings: Mapping[str, object] | None = None,
     doctor: Annotated[bool, Option()] = False,
     new: Annotated[bool, Option()] = False,
     as_json: AsJson = False,
@@ -48,6 +50,9 @@ def command(
         print(f"wrote {policy}; fill it in, and import it: physai import {policy} --model ROBOT")
         return 0
     if doctor:
+        if settings or policy.suffix.lower() in (".yaml", ".yml"):
+            said = f"{policy}: --doctor reads a network's file alone, no description and no --set"
+            raise ForeignPolicyError(f"{said}; an import says what they leave open: physai import {policy}")
         found = diagnose(policy)
         print(json.dumps(_as_json(found), indent=2) if as_json else printable("\n".join(_text(found))))
         return 0 if found.admitted else 1
@@ -101,25 +106,21 @@ def _as_json(found: PolicyDiagnosis) -> dict[str, object]:
 
 
 def _text(found: PolicyDiagnosis) -> Iterator[str]:
+    made = f"ONNX, ir version {found.ir_version}, operator set {found.opset}, by {found.producer or 'unknown'}"
     rows = [
         ("file", f"{found.file} ({found.size_bytes} bytes, SHA-256 {found.sha256[:12]}…)"),
-        (
-            "format",
-            f"ONNX, ir version {found.ir_version}, operator set {found.opset}, by {found.producer or 'unknown'}",
-        ),
+        ("format", made),
         ("inputs", ", ".join(map(_tensor, found.inputs))),
         ("outputs", ", ".join(map(_tensor, found.outputs))),
         ("operators", ", ".join(f"{count} {name}" for name, count in sorted(found.operators.items()))),
         ("graph", f"refused: {found.refused}" if found.refused else _admitted(found)),
     ]
     yield table(("what", "found"), rows, indent="")
+    stated = [f"{key}: {value}" for key, value in found.stated.items()]
     for title, lines in (
         ("the graph shows:", found.findings),
         ("contradictions:", found.contradictions),
-        (
-            "the file states, and nothing here has checked it:",
-            [f"{key}: {value}" for key, value in found.stated.items()],
-        ),
+        ("the file states, and nothing here has checked it:", stated),
         ("this file does not state:", found.left_open),
     ):
         if lines:

@@ -34,6 +34,8 @@ def read(source: PolicySource) -> PolicyReading | None:
     values = {str(key): value for key, value in cast("dict[Any, Any]", found).items()}
     network = values.pop(NETWORK) if NETWORK in values else _last(values.get(NETWORKS))
     if network is None:
+        if values and values.keys() <= PolicyDescription.model_fields.keys():
+            raise ForeignPolicyError(f"{file}: {NETWORK} is missing, which names the policy's file in its folder")
         return None
     if not isinstance(network, str):
         raise ForeignPolicyError(f"{file}: {NETWORK} names the policy's file, got {network!r}")

@@ -34,6 +34,8 @@ def to_mjcf(source: Path) -> ConvertedRobot:
         MissingExtraError: the extra `usd` is not installed.
         ModelError: the file cannot be read, or holds what MuJoCo does not have; names the prim.
     """
+    if not source.is_file():
+        raise ModelError(f"{source}: no such file")
     require_usd()
     request = json.dumps({"source": str(source.resolve())}).encode()
     try:

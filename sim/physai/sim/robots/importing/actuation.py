@@ -115,13 +115,17 @@ def actuate(
         # Of a URDF, they were made from its effort limits.
         for actuator in [one for one in spec.actuators if not stated and one.target not in names]:
             spec.delete(actuator)
-    elif servos.kp is None and _are_servos(model, names):
+    elif servos.kp is None and not servos.effort and _are_servos(model, names):
         decisions.add("actuators", "the file's position servos are kept", "--servo KP,KD")
     elif servos.effort:
         clear_actuators(spec, model, decisions, "motors", stated=stated)
         for joint in joints:
             if joint.name in names:
                 _add_motor(spec, joint, decisions)
+        if any(joint.actgravcomp for joint in spec.joints):
+            decisions.add("gravity", "nothing carries the links' weight, which the file's servos did", "--servo auto")
+            for body in spec.bodies:
+                body.gravcomp = 0.0
         # Servos follow targets within a speed limit; what a motor swings is as fast as it falls.
         return
     else:
@@ -132,9 +136,7 @@ def actuate(
             for body in spec.bodies:
                 if body.name != "world":
                     body.gravcomp = 1.0
-            decisions.add(
-                "gravity", "the servos carry the weight of the links, as arms' controllers do", "--no-gravcomp"
-            )
+            decisions.add("gravity", "the servos carry the links' weight, as arms' controllers do", "--no-gravcomp")
             if counterbalance:
                 _counterbalance(spec, [joint for joint in joints if joint.name in names], decisions)
     _limit_speeds(spec, model, decisions, servos.speed)
@@ -294,8 +296,7 @@ def _add_servo(
             f"no usable effort limit; {effort:g} {unit}, three times its weight and an acceleration of 10",
             "state it in the file",
         )
-    rotor = effort / (FASTEST_M if joint.slides else FASTEST_RAD)
-    added = max(0.0, rotor - joint.least_inertia)
+    added = max(0.0, effort / (FASTEST_M if joint.slides else FASTEST_RAD) - joint.least_inertia)
     if added > 0.1 * joint.least_inertia:
         element.armature = _first(element.armature) + added
         decisions.add(joint.name, f"rotor inertia {added:.2g} {inertia_unit} added: {effort:g} {unit} would fling it")

@@ -103,7 +103,7 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
         ModelError: the file is missing, unreadable or no robot that can be simulated, or the folder is taken.
     """
     options, decisions = options or ImportOptions(), Decisions()
-    _require_free(folder)
+    _require_free(folder, source)
     parsed = parsed_file(source, decisions)
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -138,7 +138,7 @@ def _read(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujo
     raise parsed.error(parsed.root, f"root element <{tag}>; expected <mujoco> (MJCF) or <robot> (URDF){way_out}")
 
 
-def _require_free(folder: Path) -> None:
+def _require_free(folder: Path, source: Path) -> None:
     try:
         if folder.is_symlink() and not folder.exists():
             raise ModelError(f"{folder}: is a link to nothing; choose another folder with -o")
@@ -146,6 +146,8 @@ def _require_free(folder: Path) -> None:
             raise ModelError(f"{folder}: is a file; choose another folder with -o")
         if not folder.is_dir():
             return
+        if source.is_file() and source.resolve().is_relative_to(folder.resolve()):
+            raise ModelError(f"{source}: is in {folder}, which the import would write; name another with -o OTHER")
         if any(folder.iterdir()) and not (folder / DECISIONS_FILE).is_file():
             raise ModelError(f"{folder}: is not empty and no earlier import; choose another folder with -o")
         others = sorted(path.name for path in folder.glob("*.xml") if path.name != f"{robot_name(folder)}.xml")

@@ -29,6 +29,8 @@ def clear_actuators(
     if removed and stated:
         decisions.add("actuators", f"{removed} of the file are replaced by {instead}", "--servo none")
         _say_what_is_lost(model, decisions)
+        if gains := sum(bool(np.any(row[1:3])) for row in model.actuator_biasprm):
+            decisions.add("gains", f"those that the file states for {gains} joints are replaced", "--servo none")
     elif removed:
         decisions.add("actuators", f"{instead} for the {removed} joints with an effort limit", "--drive JOINT,…")
     for sensor in [one for one in spec.sensors if "ACTUATOR" in str(one.type)]:
@@ -75,9 +77,8 @@ def _say_what_is_lost(model: mujoco.MjModel, decisions: Decisions) -> None:
                 decisions.add(name, f"{drove}; now each moves by itself", f"--fix {leaders[-1]}")
     for constant, names in slow.items():
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        decisions.add(
-            listed, f"the time constant of {constant:g} s is not kept: servos act at once", "--servo none, or a twin"
-        )
+        text = f"the time constant of {constant:g} s is not kept: servos act at once"
+        decisions.add(listed, text, "--servo none, or a twin")
 
 
 def followers(model: mujoco.MjModel) -> set[str]:

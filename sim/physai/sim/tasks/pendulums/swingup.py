@@ -175,12 +175,12 @@ def _motors(robot: Robot) -> list[int]:
     if servos:
         raise TaskError(
             f"joint {servos[0]!r} of {robot.name} has a position servo; swingup commands efforts, so give it a motor: "
-            f"physai robots import {robot.path} --servo effort"
+            f"physai robots import {robot.path} --servo effort -o OTHER"
         )
     if not driven:
         raise TaskError(
             f"{robot.name} has no motor with an effort limit; give it one: physai robots import {robot.path} "
-            "--servo effort --drive JOINT"
+            "--servo effort --drive JOINT -o OTHER"
         )
     return driven
 

@@ -229,6 +229,26 @@ class TestRefused:
         with pytest.raises(ModelError, match="is a file"):
             import_robot(urdf, urdf)
 
+    def test_a_source_in_the_folder_that_the_import_would_write(self, arm: Imported) -> None:
+        source, before = arm.robot.path, arm.record.read_bytes()
+        with pytest.raises(ModelError) as caught:
+            import_robot(source, arm.folder, ImportOptions(servos=Servos(effort=True)))
+        assert str(caught.value) == (
+            f"{source}: is in {arm.folder}, which the import would write; name another with -o OTHER"
+        )
+        assert arm.record.read_bytes() == before
+
+    def test_an_import_becomes_one_with_motors(self, arm: Imported, tmp_path: Path) -> None:
+        """Its servos are replaced, and what they carried is heavy again."""
+        assert np.any(arm.robot.model.body_gravcomp > 0.0)
+        made = import_robot(arm.robot.path, tmp_path / "motors", ImportOptions(servos=Servos(effort=True)))
+        assert {joint.stiffness for joint in made.robot.spec.joints} == {0.0}
+        assert made.robot.model.nu == arm.robot.model.nu
+        assert not np.any(made.robot.model.body_gravcomp)
+        assert "gravity: nothing carries the links' weight, which the file's servos did [--servo auto]" in said(made)
+        kept = import_robot(arm.robot.path, tmp_path / "servos")
+        assert "actuators: the file's position servos are kept" in said(kept)
+
     def test_impossible_inertia_of_a_heavy_link_needs_a_word(self, tmp_path: Path) -> None:
         bad = WALKER.replace('ixx=".1" iyy=".1" izz=".1"', 'ixx=".1" iyy=".1" izz=".5"')
         with pytest.raises(ModelError, match=r"not physical.*or import with `balance`"):

@@ -77,11 +77,8 @@ class WeightsReading(PolicyReading):
 
     def complete(self, settings: Mapping[str, Any]) -> PolicyDescription:
         """Add what the user states, and ask for what weights do not show."""
-        needed = [
-            name
-            for name in WEIGHTS_QUESTIONS
-            if self.weights is not None and name not in self.values and name not in settings
-        ]
+        stated = self.values.keys() | settings.keys()
+        needed = [] if self.weights is None else [name for name in WEIGHTS_QUESTIONS if name not in stated]
         try:
             self.described = super().complete(settings)
         except OpenQuestionsError as error:
@@ -105,11 +102,8 @@ class WeightsReading(PolicyReading):
             return None
         if described.motion is not None:
             raise ForeignPolicyError(f"`motion` is stated, which is looked up in a graph, not in weights; {WAY_OUT}")
-        settings = {
-            "activation": described.activation,
-            "squash": described.squash,
-            "observation_clip": self.observation_clip,
-        }
+        clip = self.observation_clip
+        settings = {"activation": described.activation, "squash": described.squash, "observation_clip": clip}
         return weights_body(self.network, contract.observation_size, contract.action.size, settings)
 
 
