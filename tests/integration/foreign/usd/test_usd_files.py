@@ -134,6 +134,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         return None
 
     monkeypatch.setattr(library, "find_spec", missing)
+    (tmp_path / "a.usda").write_text("#usda 1.0")
     with pytest.raises(MissingExtraError, match=r"reading USD files needs usd-core: pip install 'physai-sdk\[usd\]'"):
         to_mjcf(tmp_path / "a.usda")
 
