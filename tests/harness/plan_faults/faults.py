@@ -82,7 +82,8 @@ class FaultPlay:
         self.follower = PlanFollower(contract, self.policy)
         self.guard = Guard(contract)
         self.now_s = 1000.0
-        self.mail: list[tuple[float, str, PolicyPlan]] = []
+        self.mail: list[tuple[float, str, PolicyPlan, int]] = []
+        self.swaps = 0
         self.turns: list[_Turn] = []
         self.still = 0.0
         self.silent_until = 0.0
@@ -112,8 +113,10 @@ class FaultPlay:
         elif event == "restart":
             self._restart()
         elif event == "swap":
-            self.policy = OTHER if self.policy == POLICY else POLICY
             self._swap()
+            # There and back again, while plans of the first are on their way.
+            if self.rng.random() < 0.5:
+                self._swap()
         elif event == "skip":
             self.now_s += DT * int(self.rng.integers(1, 8))
         elif event == "set back":
@@ -127,9 +130,10 @@ class FaultPlay:
 
     def _swap(self) -> None:
         before = self.follower
+        self.policy = OTHER if self.policy == POLICY else POLICY
         self.counts.answers += before.answers
-        self.follower = PlanFollower(self.contract, self.policy)
-        # Numbers and epochs of another follower: a plan on its way fits neither by chance nor by policy.
+        self.follower = PlanFollower(self.contract, self.policy, epoch=before.epoch + 1)
+        self.swaps += 1
         self.turns.clear()
 
     def _planner(self) -> None:
@@ -140,7 +144,7 @@ class FaultPlay:
             self.counts.faults["lost"] += 1
             return
         for at_s, fault, plan in self._answers(request):
-            self.mail.append((at_s, fault, plan))
+            self.mail.append((at_s, fault, plan, self.swaps))
 
     def _answers(self, request: PlanRequest) -> list[tuple[float, str, PolicyPlan]]:
         """A good plan that goes on from where the robot is, or one with a fault."""
@@ -195,13 +199,14 @@ class FaultPlay:
         due = [letter for letter in self.mail if letter[0] <= self.now_s]
         self.mail = [letter for letter in self.mail if letter[0] > self.now_s]
         self.rng.shuffle(due)  # pyright: ignore[reportArgumentType]
-        for _, fault, plan in due:
+        for _, fault, plan, swaps in due:
             stands = self.follower.state is not PlanState.FOLLOW
             number, epoch = self.follower.number, self.follower.epoch
             answer = self.follower.offer(plan, self.now_s)
             if answer is not PlanAnswer.ACCEPTED:
                 continue
-            if fault or plan.policy != self.policy or plan.epoch != epoch or plan.number <= number:
+            other = plan.policy != self.policy or plan.epoch != epoch or swaps != self.swaps
+            if fault or other or plan.number <= number:
                 self.violated(f"a plan was accepted: {fault or 'of another policy, epoch or number'}")
             if stands:
                 self.turns.clear()

@@ -41,6 +41,7 @@ class RaycastRenderer:
         warp, mujoco_warp = self._warp, self._mjw = modules()
         self._worlds, self._device = worlds, device
         self._host = model
+        self._plain = True
         ids = camera_ids(model, cameras)
         self._ids = sorted(ids)
         # The context numbers its cameras by their order in the model.
@@ -81,6 +82,9 @@ class RaycastRenderer:
 
     def _show(self, appearance: Appearance | None) -> None:
         """Set the poses of the cameras and the light of a batch."""
+        if appearance is None and self._plain:
+            return
+        self._plain = appearance is None
         host, model = self._host, self._model
         fields = ("cam_pos", "cam_quat", "light_ambient", "light_diffuse", "light_dir")
         # A copy for each world: the model has one that all share.

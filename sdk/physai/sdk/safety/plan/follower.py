@@ -29,12 +29,14 @@ GREATEST_PERIODS = 100_000
 class PlanFollower:
     """Commands of one robot from plans; not thread-safe."""
 
-    def __init__(self, contract: PolicyContract, policy: str) -> None:
+    def __init__(self, contract: PolicyContract, policy: str, *, epoch: int = 0) -> None:
         """Start without a plan.
 
         Args:
             contract: one with `action.plan` and `timing.plan`.
             policy: SHA-256 of the graph whose plans are followed.
+            epoch: first epoch, above all of the follower that this one replaces: of two swaps, the second may bring
+                back the policy whose plans are still on their way.
 
         Raises:
             ContractError: the contract has no plans, or one that lasts for more control periods than are allowed.
@@ -55,7 +57,7 @@ class PlanFollower:
         limits = guard_limits(contract)
         self._limits = limits
         self.state = PlanState.EMPTY
-        self.epoch = 0
+        self.epoch = epoch
         self.hold_why = ""
         """Why the robot is to hold until a reset; empty if it is not."""
         self.answers: Counter[PlanAnswer] = Counter()
@@ -170,11 +172,13 @@ class PlanFollower:
         """Judge a plan; if it is accepted, make its commands."""
         if plan.contract != self._fingerprint or plan.policy != self._policy:
             return PlanAnswer.WRONG_POLICY
-        if plan.epoch != self.epoch:
+        # A follower that holds goes on in a new epoch.
+        if plan.epoch != self.epoch or self.hold_why:
             return PlanAnswer.WRONG_EPOCH
         if not self._accepted < plan.number <= self._asked:
             return PlanAnswer.WRONG_NUMBER
-        targets = np.asarray(plan.targets, np.float64)
+        # A copy: a planner may write its next plan to the same memory.
+        targets = np.array(plan.targets, np.float64)
         problem = self._judge.problem(targets)
         if problem is not None:
             return problem

@@ -235,6 +235,32 @@ def test_a_plan_from_before_a_restart_is_refused(robot: Robot) -> None:
     assert robot.offer(robot.plan(request)) is PlanAnswer.WRONG_EPOCH
 
 
+def test_a_policy_that_comes_back_after_two_swaps_gets_no_plan_from_before(robot: Robot) -> None:
+    request = robot.asked()
+    plan = robot.plan(request)
+    robot.follower = PlanFollower(contract(), POLICY, epoch=robot.follower.epoch + 2)
+    robot.asked()
+    assert robot.offer(plan) is PlanAnswer.WRONG_EPOCH
+
+
+def test_a_plan_for_a_follower_that_holds_is_refused(robot: Robot) -> None:
+    began(robot)
+    robot.tick(90)
+    request = robot.asked()
+    robot.tick(110)
+    assert robot.follower.hold_why
+    assert robot.offer(robot.plan(request)) is PlanAnswer.WRONG_EPOCH
+
+
+def test_a_planner_that_writes_to_its_memory_again_changes_no_plan(robot: Robot) -> None:
+    request = robot.asked()
+    targets = 0.5 * 0.05 * np.arange(16.0)[:, None]
+    assert robot.offer(robot.plan(request, targets=targets)) is PlanAnswer.ACCEPTED
+    targets[:] = np.nan
+    assert np.isfinite(robot.tick(20))
+    assert np.isfinite(robot.asked().path.at(robot.now_s + 0.05 * np.arange(6.0))).all()
+
+
 def test_another_instruction_in_motion_brakes_first(robot: Robot) -> None:
     began(robot, slope=2.0)
     robot.tick(20)
