@@ -64,7 +64,7 @@ class PlanFollower:
         """Number of plans by answer."""
         self.unanswered = 0
         """Requests whose plan had not come by its deadline."""
-        self._asked = self._accepted = 0
+        self._asked = self._accepted = self._before = 0
         self._asked_s = self._sampled_s = -math.inf
         self._outstanding = False
         self._seams = 0
@@ -164,6 +164,8 @@ class PlanFollower:
 
     def _new_epoch(self) -> None:
         self.epoch += 1
+        # A planner that states the epoch to come was still asked in the one that ends.
+        self._before = self._asked
         self._outstanding = False
         self._asked_s = -math.inf
         self._standing_s = math.nan
@@ -175,7 +177,7 @@ class PlanFollower:
         # A follower that holds goes on in a new epoch.
         if plan.epoch != self.epoch or self.hold_why:
             return PlanAnswer.WRONG_EPOCH
-        if not self._accepted < plan.number <= self._asked:
+        if not max(self._accepted, self._before) < plan.number <= self._asked:
             return PlanAnswer.WRONG_NUMBER
         # A copy: a planner may write its next plan to the same memory.
         targets = np.array(plan.targets, np.float64)

@@ -261,6 +261,14 @@ def test_a_planner_that_writes_to_its_memory_again_changes_no_plan(robot: Robot)
     assert np.isfinite(robot.asked().path.at(robot.now_s + 0.05 * np.arange(6.0))).all()
 
 
+def test_a_plan_that_states_the_epoch_to_come_is_refused_when_that_has_come(robot: Robot) -> None:
+    request = robot.asked()
+    robot.follower.restart()
+    robot.tick()
+    assert robot.asked()
+    assert robot.offer(robot.plan(request, epoch=request.epoch + 1)) is PlanAnswer.WRONG_NUMBER
+
+
 def test_another_instruction_in_motion_brakes_first(robot: Robot) -> None:
     began(robot, slope=2.0)
     robot.tick(20)
